@@ -8,8 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from teran_nb.core.files import project_path
-from teran_nb.core.stores import load_tensors, save_tensors
+from teran_nb.core.files import load_tensors, project_path, save_tensors
 from teran_nb.training.runs import PACKAGED, load_model
 
 LIMIT = 10 * 2**20  # bytes of a folder in the wheel

@@ -38,7 +38,7 @@ def test_a_stopped_cell_goes_on(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_workflow_draws_what_it_trained(tmp_path):
-    about = {"models": [], "rankers": ["mrsw", "gpo"], "losses": ["infonce", "sparc"], "epochs": 1}
+    about = {"models": [], "rankers": ["mrsw", "gpo"], "losses": ["infonce", "sparc"], "options": {"epochs": 1}}
     papermill("compare", tmp_path / "out.ipynb", **about, seeds=[0], output=str(tmp_path))
     table = pd.read_csv(tmp_path / "table.csv")
     assert list(zip(table.ranker, table.loss)) == [("mrsw", "infonce"), ("gpo", "infonce"), ("mrsw", "sparc"), ("gpo", "sparc")]

@@ -13,7 +13,7 @@ from test_sockets import look_at
 
 from teran_nb.data.collection import Collection
 from teran_nb.data.image import Image as GivenImage
-from teran_nb.data.hf_datasets import PICTURES_ONLY, from_dataset, to_dataset
+from teran_nb.data.hf_datasets import save_dataset, to_dataset
 from teran_nb.training.datasets import load_data
 from teran_nb.measure.evaluation import evaluate
 from teran_nb.measure.retrieval import retrieval
@@ -81,10 +81,9 @@ def test_small_pictures_have_boxes_in_pixels_of_the_features(drawn, clip, tmp_pa
     assert boxed.align(small[0], "a house").size == drawn[0].regions.size
 
 
-def test_a_collection_without_region_features_is_read(drawn, clip, tmp_path):
+def test_the_pictures_of_a_dataset_are_read(drawn, clip, tmp_path):
     few = drawn.select(range(4))
-    pictures = from_dataset(to_dataset(few), tmp_path / "pictures", captions="captions", ids="image_id")
-    assert pictures.features.extractor == PICTURES_ONLY and pictures.features.dim == 1
+    pictures = load_data(save_dataset(to_dataset(few), tmp_path / "pictures", captions="captions", ids="image_id"))
     model = load_model(clip)
     assert np.array_equal(model.encode_images(pictures).whole, model.encode_images(few).whole)
     assert evaluate(model, pictures).sim.shape == (4, len(few.captions))
@@ -126,17 +125,6 @@ def test_a_hub_name_without_network(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(FileNotFoundError, match="nobody/no-such-model"):
         load_model("nobody/no-such-model")
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-def test_files_of_other_libraries_are_named(tmp_path):
-    "What people call a CLIP model and transformers cannot open: OpenAI's own file, and a folder of OpenCLIP."
-    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "ViT-B-32.pt")
-    with pytest.raises(ValueError, match="ViT-B-32.pt is a TorchScript archive, .* open by their name on the hub"):
-        load_model(tmp_path / "ViT-B-32.pt")
-    (tmp_path / "open_clip_config.json").write_text("{}")
-    with pytest.raises(ValueError, match="holds a model in the layout of OpenCLIP; name a folder of the same model in the layout of transformers"):
-        load_model(tmp_path)
 
 
 def test_own_pictures(clip, tmp_path):
@@ -192,14 +180,12 @@ def test_evaluate_takes_a_folder_of_transformers(clip, tmp_path):
 @pytest.mark.slow
 def test_gallery_takes_a_folder_of_transformers(clip, tmp_path):
     "By papermill, with options of the model."
-    asked = {"max_queries": 6, "region_pages": 2, "word": "red kite", "options": {"world": "tiny", "dense": "kk", "phrases": "red kite"}}
+    asked = {"max_queries": 6, "options": {"world": "tiny", "dense": "kk", "phrases": "red kite"}}
     papermill("gallery", tmp_path / "out.ipynb", run=str(clip), output=str(tmp_path), **asked)
     world = load_data(world="tiny").test
     pages, figures = pages_of(tmp_path)
-    assert figures == {"hard-successes", "one-word"} and {"index.html", "sentences-1.html", "pictures-1.html"} <= pages.keys()
+    assert not figures and {"index.html", "sentences-1.html", "pictures-1.html"} <= pages.keys()
     assert "do not add up to that score" in pages["index.html"] and sum(text in pages["sentences-1.html"] for text in world.captions.texts) >= 6
-    views = [text for name, text in pages.items() if re.fullmatch(r"s\d+\.html", name)]
-    assert len(views) == 2 and all("do not add up to that score" in text for text in views)
 
 
 @pytest.mark.slow

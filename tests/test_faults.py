@@ -38,12 +38,15 @@ def test_one_sentence(name):
 OPENS = {"open", "read_text", "read_bytes", "read_json", "read_json_lines", "open_plain", "load", "loads", "memmap", "load_file", "safe_open", "load_tensors", "ZipFile", "File",
          "fromfile", "from_pretrained", "load_from_hub", "load_whole_model", "get_image_processor_dict", "get_processor_dict"}
 OWNERS = {"open": {"Image", "lmdb", "builtins"}, "load": {"np", "torch", "EdgeShard"}, "loads": {"json", "pickle"}}
-READERS_OF = {  # of each module or group that opens files of other people: the readers of tests/campaigns/readers.py that damage these files
+READERS_OF = {
+    "core.files": "tensors, original",  # of each module or group that opens files of other people: the readers of tests/campaigns/readers.py that damage these files
     "core.hub": "vision, dual, text",
     "core.stores": "tensors, original, feature store, unfinished store",
     "data.caption_files": "captions, phrases, sizes",
+    "data.captions": "features: scan",
     "data.collection": "collection",
     "data.convert": "sizes, class names",
+    "data.features": "feature store, unfinished store",
     "data.formats": "features",
     "data.pictures": "pictures",
     "data.provenance": "provenance",
@@ -67,7 +70,6 @@ READERS_OF = {  # of each module or group that opens files of other people: the 
     "zoo": "dual, original, uniter",
 }
 OF_OUR_OWN = {  # modules that open only what this process or package has made
-    "core.files": "the readers that all others use",
     "core.processes": "jobs of this process, and the machine's own description",
     "core.show": "templates of this package",
     "data.hf_datasets": "rows of a data set in memory",

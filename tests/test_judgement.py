@@ -67,8 +67,8 @@ def test_evaluate_judges_a_model(trained, tmp_path):
         other = test.captions.texts[(int(test.captions.of(i)[0]) + 7) % len(test.captions)]
         rows += [f'{image_id},"{own[0]}",4', f'{image_id},"{other}",1']
     (tmp_path / "people.csv").write_text("\n".join(rows))
-    done = play("evaluate", run=str(trained), pairs="", output=str(tmp_path / "ev"),
-                options={"world": "tiny", "judgements": [str(tmp_path / "people.csv")]})
+    done = play("evaluate", run=str(trained), output=str(tmp_path / "ev"),
+                options={"world": "tiny", "pairs": "", "judgements": [str(tmp_path / "people.csv")]})
     tau = done["agreement_with_people"].metrics["people_tau_c"]
     assert -1 < tau < 1 and any(hasattr(each, "to_html") and each.to_html().count("<img") == 6 for each in done["shown"])
     saved = json.loads((tmp_path / "ev" / "results.json").read_text(encoding="utf8"))["lines"]

@@ -9,8 +9,7 @@ from PIL import Image
 from transformers import ViTConfig
 
 from teran_nb import load_model
-from teran_nb.core.files import home
-from teran_nb.core.stores import load_tensors, require_archive, save_tensors
+from teran_nb.core.files import home, load_tensors, require_archive, save_tensors
 from teran_nb.data.caption_files import read_captions
 from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features

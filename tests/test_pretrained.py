@@ -34,8 +34,8 @@ def models(tmp_path_factory):
     return {kind: toy_folder(kind, folder / kind) for kind in TOY_FAMILIES}
 
 
-def test_every_family_can_be_made_small(models):
-    assert tuple(FAMILIES) == TOY_FAMILIES
+def test_small_families_are_known(models):
+    assert set(TOY_FAMILIES) < set(FAMILIES)
 
 
 @pytest.mark.parametrize("kind", TOY_FAMILIES)

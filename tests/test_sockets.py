@@ -23,11 +23,11 @@ from teran_nb.training.recipe import TrainConfig
 from teran_nb.training.runs import load_model
 from teran_nb.look.explorer import Explorer
 from teran_nb.look.finder import Finder
-from teran_nb.look.galleries import show_answers, show_gallery, show_sentences
+from teran_nb.look.galleries import show_gallery, show_sentences
 from teran_nb.look.show import show_alignment, show_grounding, show_receipt
 from teran_nb.look.website import write_site
 from teran_nb.look.view import view
-from teran_nb.data.inputs import toy_regions
+from teran_nb.data.collection import toy_regions
 from teran_nb.model.alignment import POOLINGS
 from teran_nb.model.heads import HEADS, CrossEncoderHead, Head
 from teran_nb.model.losses import LOSSES
@@ -48,7 +48,7 @@ def look_at(model, collection, folder):
     assert result.grounding is not None
     for draw in (show_gallery, show_sentences):
         assert len(draw(collection, result.sim, [0, 1], k=2, model=model)) == 4
-    assert len(show_answers(collection, ask(model, collection, "a red kite"), 2, model)) == 2
+    assert len(show_gallery(collection, ask(model, collection, "a red kite"), k=2, model=model)) == 2
     image, text = collection[0], collection.captions.texts[0]
     alignment = model.align(image, text)
     show_grounding(alignment)

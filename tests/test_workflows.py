@@ -90,22 +90,22 @@ def test_phrases_are_grounded_in_every_split(trained, tmp_path):
     environment = json.loads((tmp_path / "run/environment.json").read_text())
     (tmp_path / "run/environment.json").write_text(json.dumps(environment | {"commit": "2adcbd9"}))  # numbers of changed files are not entered
     about = {"output": str(tmp_path / "ev")}
-    play("evaluate", run=str(tmp_path / "run"), phrases=str(tmp_path / "phrases.csv"), options={"word_pooling": "max"}, pairs="", **about)
+    play("evaluate", run=str(tmp_path / "run"), options={"phrases": str(tmp_path / "phrases.csv"), "word_pooling": "max", "pairs": ""}, **about)
     found = numbers(tmp_path / "ev")
     entered = read_result(tmp_path / "ev/results.json")
     assert set(entered.lines) == {"teran-mrsw", "teran-mrsw-train", "teran-mrsw-val", "chance"}
     assert entered.mean("teran-mrsw-train", "grounding") == found["phrases"]["train"]["all"]["grounding"]
     assert entered.values("teran-mrsw-val", "commit") == ["2adcbd9"] 
     assert {k: v["all"]["phrases"] for k, v in found["phrases"].items()} == {"train": 4, "val": 2} and "by the max" in found["phrases_about"]["region"]
-    assert found["phrases_about"]["read as captions of their own"] == 3 and found["metrics"]["t2i_r10"] > 0
+    assert found["phrases_about"]["file"] == "phrases.csv, 3 read as captions of their own" and found["metrics"]["t2i_r10"] > 0
     with Image.open(tmp_path / "ev" / "phrases.png") as im:
         assert min(im.size) > 300
-    with pytest.raises(FileNotFoundError, match="gone.csv; name a .csv, the folder of Flickr30k Entities"):
-        play("evaluate", run=str(trained), output=str(tmp_path / "no"), phrases="gone.csv")
+    with pytest.raises(FileNotFoundError, match="gone.csv is not there"):
+        play("evaluate", run=str(trained), output=str(tmp_path / "no"), options={"phrases": "gone.csv"})
     i, (w, h) = world.image_ids[0], world[0].regions.size
     (tmp_path / "pixels.csv").write_text(f"filename,phrase,x1,y1,x2,y2\n{i},a thing,0,0,{w},{h}\n{i},a rounded thing,0,-0.0000004,1.0000005,1")
     with pytest.raises(ValueError, match=r"pixels.csv line 2: .*with pixels=True pixels"):
-        play("evaluate", run=str(trained), output=str(tmp_path / "no"), phrases=str(tmp_path / "pixels.csv"))
+        play("evaluate", run=str(trained), output=str(tmp_path / "no"), options={"phrases": str(tmp_path / "pixels.csv")})
     assert not (tmp_path / "no" / "metrics.json").exists()
 
 
@@ -115,7 +115,7 @@ def test_gallery_opens_from_disk(trained, tmp_path):
     site.mkdir()
     (site / "metrics.json").write_text("{}")
     assert inspect_notebook(ROOT / "nbs" / "gallery.ipynb")["output"]["default"] == '"runs/gallery"'  # never the repository's figures
-    papermill("gallery", tmp_path / "out.ipynb", run=str(trained), output=str(site), max_queries=12, region_pages=4, word="red kite")
+    papermill("gallery", tmp_path / "out.ipynb", run=str(trained), output=str(site), max_queries=12)
     pages = list(site.rglob("*.html"))
     assert {"index.html", "sentences-1.html", "pictures-1.html", "words.html"} <= {p.name for p in pages} and (site / "metrics.json").read_text() == "{}"
     for page in pages:
@@ -129,7 +129,7 @@ def test_gallery_opens_from_disk(trained, tmp_path):
 
 @pytest.mark.slow
 def test_compare_fills_its_table(tmp_path):
-    papermill("compare", tmp_path / "out.ipynb", seeds=[0, 1], epochs=1, output=str(tmp_path / "c"))
+    papermill("compare", tmp_path / "out.ipynb", seeds=[0, 1], options={"epochs": 1}, output=str(tmp_path / "c"))
     lines = json.loads((tmp_path / "c" / "table.json").read_text())["lines"]
     assert {k: len(v) for k, v in lines.items()} == {"teran-mrsw": 2, "tern": 2}
     assert {p.stem for p in (tmp_path / "c").glob("*.png")} == {"values", "curves", "grounding", "heatmaps"}
@@ -139,18 +139,18 @@ def test_compare_fills_its_table(tmp_path):
 def test_compare_varies_a_field(tmp_path):
     "Two schedules of IAIS beside the model without it: a line for each, and the figures of ISDa."
     about = {"varied": {"iais-singular": {"iais.annealing, iais.scale": [["exp", 5], ["linear", 5]]}}}
-    done = play("compare", models=["single-stream"], seeds=[0], epochs=1, options={"batch_size": 4}, output=str(tmp_path), **about)
+    done = play("compare", models=["single-stream"], seeds=[0], options={"batch_size": 4, "epochs": 1}, output=str(tmp_path), **about)
     assert list(done["table"].lines) == ["single-stream", "iais-singular exp 5", "iais-singular linear 5"]
     assert list(done["measured"].line) == list(done["table"].lines) and done["measured"].isda.notna().all()
     assert {p.stem for p in tmp_path.glob("*.png")} == {"values", "curves", "isda", "grounding", "heatmaps"}
-    read = play("compare", models=["single-stream"], seeds=[0], epochs=1, options={"batch_size": 4}, output=str(tmp_path), **about)
+    read = play("compare", models=["single-stream"], seeds=[0], options={"batch_size": 4, "epochs": 1}, output=str(tmp_path), **about)
     assert read["table"].lines == done["table"].lines  # nothing is trained again
 
 
 @pytest.mark.slow
 def test_ablations_fill_every_row(tmp_path):
     "All rows of the papers' tables; a second call reads what the first one trained, and adds a seed."
-    about = {"rows": ["tern", "tern-mrsw-test", "teran-mrsw", "teran-mrsw-ens"], "epochs": 1, "world": "quick", "scale": "scenes", "grid": {"learning_rate": [0.0001, 0.003]}, "output": str(tmp_path)}
+    about = {"rows": ["tern", "tern-mrsw-test", "teran-mrsw", "teran-mrsw-ens"], "epochs": 1, "options": {"world": "quick"}, "scale": "scenes", "grid": {"learning_rate": [0.0001, 0.003]}, "output": str(tmp_path)}
     papermill("ablations", tmp_path / "out.ipynb", **about)
     first = json.loads((tmp_path / "ablations.json").read_text())["lines"]
     assert list(first) == about["rows"] and first["teran-mrsw-ens"][0]["about"]["models"] == "ensemble of 2"

@@ -4,18 +4,23 @@
 
 # %% auto #0
 __all__ = ['user_path', 'project_path', 'home', 'require_file', 'most_unpacked', 'open_plain', 'reading', 'read_bytes',
-           'read_text', 'gc_paused', 'read_json', 'read_json_lines', 'digest', 'file_stamps', 'locked', 'atomic',
-           'make_once', 'remove_leftovers', 'write_json', 'numbered_folder', 'require_space']
+           'read_text', 'read_json', 'read_json_lines', 'digest', 'file_stamps', 'locked', 'atomic', 'make_once',
+           'remove_leftovers', 'write_json', 'numbered_folder', 'require_space', 'save_tensors', 'load_tensors',
+           'require_archive']
 
 # %% ../../nbs/core/02_files.ipynb #edda5a92
-import errno, gc, gzip, hashlib, json, os, shutil, tempfile, time
+import errno, gzip, hashlib, json, os, shutil, tempfile, time, zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
+import torch
 from pydantic_core import from_json
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from .config import checked
 
@@ -127,15 +132,6 @@ def read_text(
                          "as 'CSV UTF-8'), or copy it again") from None
 
 # %% ../../nbs/core/02_files.ipynb #d2c4b1c1
-@contextmanager
-def gc_paused() -> Iterator[None]:
-    "Pause the garbage collector, which would go through millions of new values again and again and find nothing."
-    was_on = gc.isenabled()
-    gc.disable()
-    try: yield
-    finally:
-        if was_on: gc.enable()
-
 def read_json(
     path:str|Path, # JSON file in UTF-8, with or without gzip
     schema:Any=Any, # Types that its value must have
@@ -328,3 +324,47 @@ def require_space(
     if free < size:
         raise OSError(f"{path} has {free/1e6:,.0f} MB free and {size/1e6:,.0f} MB will be written; "
                       "free some space or choose another folder")
+
+# %% ../../nbs/core/02_files.ipynb #25b56d52
+def _digest_tensors(tensors):
+    checksum = hashlib.sha256()
+    for name,t in sorted(tensors.items()):
+        checksum.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())
+        checksum.update(t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return checksum.hexdigest()
+
+def save_tensors(
+    tensors:dict[str,Tensor], # By name
+    path:str|Path, # File to write or replace
+) -> None:
+    "Write tensors and their checksum to one safetensors file, atomically."
+    tensors = {name: t.contiguous() for name,t in tensors.items()}
+    with atomic(path) as tmp: save_file(tensors, tmp, {"sha256": _digest_tensors(tensors)})
+
+def load_tensors(
+    path:str|Path, # Safetensors file; its checksum is compared if it has one
+    cure:str="copy it again", # What to do about a damaged one, for the error
+) -> dict[str,Tensor]: # By name
+    "Read tensors; a damaged file, or numbers that are not finite, are named in the error."
+    path = require_file(path)
+    with reading(path, "is not a whole safetensors file", cure):
+        with safe_open(path, "pt") as file: expected = (file.metadata() or {}).get("sha256")
+        tensors = load_file(path)
+    if expected not in (None,_digest_tensors(tensors)):
+        raise ValueError(f"{path} does not match its checksum, so it is damaged; {cure}")
+    broken = [name for name,t in tensors.items() if t.is_floating_point() and not t.isfinite().all()]
+    if broken: raise ValueError(f"{path}: {broken[0]} holds NaN or infinite numbers; {cure}")
+    return tensors
+
+# %% ../../nbs/core/02_files.ipynb #ff541bf5
+def require_archive(
+    path:str|Path, # Zip archive
+    cure:str="copy it again", # What to do about a damaged one, for the error
+) -> None:
+    "Refuse an archive whose members are damaged, or unpack to far more than its size."
+    path = require_file(path)
+    with reading(path, "is damaged or cut off", cure), zipfile.ZipFile(path) as archive:
+        unpacked = sum(member.file_size for member in archive.infolist())
+        is_bomb = unpacked > most_unpacked(path.stat().st_size)
+        broken = f"unpacks to {unpacked/1e6:,.0f} MB" if is_bomb else archive.testzip()
+        if broken: raise ValueError(broken)

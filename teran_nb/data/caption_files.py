@@ -16,8 +16,7 @@ import pandas as pd
 from pydantic import Strict
 from typing_extensions import TypedDict
 
-from ..core.files import gc_paused, read_bytes, read_json, read_json_lines, read_text, reading, user_path
-from ..core.stores import require_archive
+from ..core.files import read_bytes, read_json, read_json_lines, read_text, reading, require_archive, user_path
 from ..core.config import checked, one_of, stops_at_bad
 from .captions import Captions, Link, image_name, is_link, read_names, some_names
 
@@ -203,23 +202,11 @@ def _tokens(path):
 # %% ../../nbs/data/04_caption_files.ipynb #b4d0035b
 _Link = Annotated[tuple[int,int,str,list[list[float]]], Strict(False)] # start, end, kind, boxes; JSON has lists
 
-class _Sentence(TypedDict):
-    raw:NotRequired[str|None]
-    tokens:NotRequired[list[str]]
-    links:NotRequired[list[_Link]]
-
-class _KarpathyImage(TypedDict):
-    filename:NotRequired[str|int]
-    id:NotRequired[str|int]
-    cocoid:NotRequired[str|int]
-    imgid:NotRequired[str|int]
-    split:NotRequired[str|None]
-    width:NotRequired[float]
-    height:NotRequired[float]
-    sentences:NotRequired[list[_Sentence]]
-
-class _Karpathy(TypedDict):
-    images:list[_KarpathyImage]
+_Sentence = TypedDict("_Sentence", {"raw": str|None, "tokens": list[str], "links": list[_Link]}, total=False)
+_NAMES = ("filename","id","cocoid","imgid") # what names an image; the first counts
+_KarpathyImage = TypedDict("_KarpathyImage", dict.fromkeys(_NAMES, str|int) | {
+    "split": str|None, "width": float, "height": float, "sentences": list[_Sentence]}, total=False)
+_Karpathy = TypedDict("_Karpathy", {"images": list[_KarpathyImage]})
 
 _OTHER_LAYOUT = "is it another layout, or cut off?" # end of an error
 
@@ -228,7 +215,7 @@ def _json_size(image): return (image["width"],image["height"]) if "width" in ima
 def _karpathy(path, value):
     for i,image in enumerate(checked(value, _Karpathy, path, _OTHER_LAYOUT)["images"]):
         where = f"images[{i}]"
-        key = next((key for key in ("filename","id","cocoid","imgid") if image.get(key) not in (None,"")), "")
+        key = next((key for key in _NAMES if image.get(key) not in (None,"")), "")
         is_file = key == "filename"
         if not key:
             yield _Row(where, "", problem="has no filename, id, cocoid or imgid")
@@ -244,19 +231,10 @@ def _karpathy(path, value):
             yield _Row(f"{where}.sentences[{n}]", name, text, links=links, is_file=is_file, problem=problem)
 
 # %% ../../nbs/data/04_caption_files.ipynb #a4705983
-class _CocoImage(TypedDict):
-    id:str|int
-    file_name:NotRequired[str]
-    width:NotRequired[float]
-    height:NotRequired[float]
-
-class _Annotation(TypedDict):
-    image_id:str|int
-    caption:str|None
-
-class _Coco(TypedDict):
-    images:list[_CocoImage]
-    annotations:list[_Annotation]
+_CocoImage = TypedDict("_CocoImage", {
+    "id": str|int, "file_name": NotRequired[str], "width": NotRequired[float], "height": NotRequired[float]})
+_Annotation = TypedDict("_Annotation", {"image_id": str|int, "caption": str|None})
+_Coco = TypedDict("_Coco", {"images": list[_CocoImage], "annotations": list[_Annotation]})
 
 def _coco(path, value):
     coco = checked(value, _Coco, path, _OTHER_LAYOUT)
@@ -324,7 +302,6 @@ def _is_table(path):
     titles = [title.strip(' "\r').lower() for title in re.split("[,;\t|]", header)]
     return "\t" in header or {"image","caption"} <= {_COLUMN_NAMES.get(title, title) for title in titles}
 
-@gc_paused()
 def read_captions(
     path:str|Path, # `.json`, `.csv`, `.tsv`, `.xlsx`, `.jsonl`, `.token` or `.txt`, plain or .gz; or a folder, as above
     bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning

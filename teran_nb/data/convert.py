@@ -6,9 +6,10 @@
 __all__ = ['read_sizes', 'read_class_names', 'Source', 'Report', 'convert', 'write_table']
 
 # %% ../../nbs/data/08_convert.ipynb #e2dddfbb
-import base64, re, shutil
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+import base64, re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,10 @@ from fastcore.basics import patch
 from ..core.config import checked, one_of, stops_at_bad
 from ..core.files import atomic, digest, file_stamps, read_json, read_text, reading, user_path
 from ..core.show import MarkdownRepr, left_out_table, progress
-from .captions import NameIndex
+from .captions import NameIndex, id_by_pattern
 from .features import FeatureWriter, Regions
 from .caption_files import table_rows
-from .formats import FORMATS, SourceRegions, SourceRow, recognise, source_files
+from .formats import FORMATS, SourceRow, recognise, source_files
 
 # %% ../../nbs/data/08_convert.ipynb #327de90d
 _NAMES = ("file_name","filename","image","id","image_id") # what names an image in a table of sizes; the first counts
@@ -59,71 +60,57 @@ def read_class_names(
     return tuple(names)
 
 # %% ../../nbs/data/08_convert.ipynb #b76db48e
-@dataclass(frozen=True)
 class Source:
-    "Published region features; iterating over it gives `Regions` and stops at the first broken row."
-    path:str|Path|tuple # File or folder, or a tuple of them
-    format:str="" # A key of `FORMATS`; recognised when empty
-    sizes:str|Path|Mapping|None=None # Picture sizes: a file for `read_sizes`, a dict, or `unit`: boxes stay fractions
-    pattern:str="" # Regular expression for the image id in the file's own: `0*(\d+)$` finds 42 in `COCO_000000000042`
-    ids:str="" # Text file with one image id per line, for arrays without ids (SCAN, HDF5)
-    geometry:bool=False # Whether the last six numbers of a vector are its box as fractions, to be split off (VinVL)
-    classes:str="" # Text file with one class name per line, for formats that hold class numbers only
-    class_names:tuple=field(init=False, default=()) # Names from the file `classes`
-    def __post_init__(self):
-        if self.format: one_of(self.format, FORMATS, "format")
-        if isinstance(self.sizes, (str,Path)) and self.sizes != "unit":
-            object.__setattr__(self, "sizes", read_sizes(self.sizes))
-        if isinstance(self.sizes, Mapping): object.__setattr__(self, "_sized", NameIndex(self.sizes, self.pattern))
-        if self.classes: object.__setattr__(self, "class_names", read_class_names(self.classes))
-    @property
-    def paths(self) -> list[Path]:
-        paths = self.path if isinstance(self.path, (tuple,list)) else [self.path]
-        return [user_path(path) for path in paths]
-    @property
-    def files(self) -> list[Path]:
-        files = [Path(file) for file in (self.ids,self.classes) if file]
-        for path in self.paths: files += source_files(path, self.format)
-        return files
+    "Published region features, with what their files do not say; iterating over it gives `Regions` and stops at the first broken row."
+    def __init__(self,
+        path:str|Path|Sequence, # File or folder, or several of one format
+        format:str="", # A key of `FORMATS`; recognised when empty
+        sizes:str|Path|Mapping|None=None, # Picture sizes: a file for `read_sizes`, a dict, or `unit`: boxes stay fractions
+        pattern:str="", # Regular expression for the image id in the file's own: `0*(\d+)$` finds 42 in `COCO_000000000042`
+        ids:str="", # Text file with one image id per line, for arrays without ids (SCAN, HDF5)
+        geometry:bool=False, # Whether the last six numbers of a vector are its box as fractions, to be split off (VinVL)
+        classes:str="", # Text file with one class name per line, for formats that hold class numbers only
+    ):
+        self.paths = [user_path(each) for each in (path if isinstance(path, (tuple,list)) else [path])]
+        self.format = one_of(format, FORMATS, "format") if format else recognise(self.paths[0])
+        self.options = {name: value for name,value in (("ids",ids),("geometry",geometry)) if value} # of the format
+        self.pattern = pattern
+        self.keeps_fractions = sizes == "unit"
+        if sizes is not None and not self.keeps_fractions and not isinstance(sizes, Mapping): sizes = read_sizes(sizes)
+        self.sizes = {} if sizes is None or self.keeps_fractions else sizes
+        self.index = NameIndex(self.sizes, pattern)
+        self.class_names = read_class_names(classes) if classes else ()
+        self.files = [Path(file) for file in (ids,classes) if file]
+        for each in self.paths: self.files += source_files(each, self.format)
+    def rows(self) -> Iterator[SourceRow]:
+        "The rows of all files, one per image, not yet decoded."
+        for path in self.paths:
+            with reading(path): yield from FORMATS[self.format](path, **self.options)
+    def image_id(self, row:SourceRow) -> str:
+        "The image id of a row, found by the pattern where it matches."
+        return id_by_pattern(row.image_id, self.pattern)
     def __iter__(self):
         for row in self.rows(): yield self.read(row)[0]
 
 @patch
-def rows(self:Source) -> Iterator[SourceRow]: # One per image, not yet decoded
-    "The rows of all files."
-    options = {name: getattr(self, name) for name in ("ids","geometry") if getattr(self, name)}
-    for path in self.paths:
-        with reading(path): yield from FORMATS[self.format or recognise(path)](path, **options)
-
-@patch
-def image_id(self:Source,
-    row:SourceRow, # A row of this source
-) -> str: # Image id
-    "The image id of a row, found by the pattern where there is one."
-    if not self.pattern: return row.image_id
-    match = re.search(self.pattern, row.image_id)
-    if not match: raise ValueError(f"{row}: the pattern {self.pattern} finds no image id in it")
-    return match[1] if match.re.groups else match[0]
-
-@patch
 def _class_names_of(self:Source, classes):
     "Classes as names where the names are known, else as whole numbers."
+    if classes is None: return None
     classes = np.asarray(classes).reshape(-1)
     if classes.dtype.kind in "US": return classes.astype(str)
     if not self.class_names: return classes
     if not set(classes.tolist()) <= set(range(len(self.class_names))):
-        raise ValueError(f"classes such as {classes.max():g} have no name: {self.classes} holds {len(self.class_names)}")
+        raise ValueError(f"classes such as {classes.max():g} have no name; names are given for {len(self.class_names)}")
     return np.array(self.class_names)[classes.astype(int)]
 
-def _without_padding(published):
-    "Regions without the vectors of zeros at the end, and how many there were; where the file counts, all are regions."
-    features = np.asarray(published.features)
-    if published.counted or features.ndim != 2: return published,0
+def _without_padding(regions):
+    "Regions without the vectors of zeros at the end, and how many there were."
+    features = np.asarray(regions.features)
+    if features.ndim != 2: return regions,0 # which the store refuses
     n = int(np.flatnonzero((features != 0).any(1)).max(initial=-1)) + 1 # NaN is not 0
-    if n == len(features): return published,0
-    def rows(values): return values[:n] if values is not None and len(values) == len(features) else values
-    cut = {name: rows(getattr(published, name)) for name in ("features","boxes","confidences","classes")}
-    return SourceRegions(**vars(published) | cut),len(features)-n
+    if n == len(features): return regions,0
+    parts = {name: getattr(regions, name) for name in ("features","boxes","confidences","classes")}
+    return replace(regions, **{name: values[:n] for name,values in parts.items() if values is not None}),len(features)-n
 
 def _fit_boxes(boxes, size, tolerance):
     "Boxes inside the picture, and how many were clipped. Detectors round outwards, by up to a pixel."
@@ -137,31 +124,31 @@ def _fit_boxes(boxes, size, tolerance):
     return boxes.clip(0, limit), int((excess > 1e-3*tolerance).sum())
 
 @patch
-def _to_regions(self:Source, image_id, published:SourceRegions):
-    "Regions with boxes in pixels inside the picture, and the numbers of boxes clipped and of padding vectors cut."
-    published,cut = _without_padding(published)
-    counts = {"boxes clipped": 0, "padding cut": cut}
-    classes = None if published.classes is None else self._class_names_of(published.classes)
-    def regions(boxes, size): return Regions(image_id, published.features, boxes, size, classes, published.confidences)
-    if published.boxes is None: return regions(None, None), counts
-    keep_fractions = self.sizes == "unit"
-    known = self._sized.find(image_id) if isinstance(self.sizes, Mapping) else None
-    size = (1.,1.) if keep_fractions else published.size if known is None else self.sizes[known]
-    if size is None:
-        or_unit = ", or 'unit'" if published.unit else ""
-        raise ValueError(f"the size of the picture is not known; give sizes, a file of id, width and height{or_unit}")
-    if keep_fractions and not published.unit:
+def _in_pixels(self:Source, regions):
+    "Regions with boxes in pixels inside the picture, or in fractions, and how many boxes were clipped."
+    if regions.boxes is None: return replace(regions, size=None),0
+    are_fractions = regions.size == (1,1)
+    if self.keeps_fractions and not are_fractions:
         raise ValueError("boxes are in pixels, so sizes='unit' does not fit; give a file of sizes")
-    boxes = published.boxes*np.array([*size,*size], np.float32) if published.unit else published.boxes
-    boxes,counts["boxes clipped"] = _fit_boxes(boxes, size, .01 if keep_fractions else 1.)
-    return regions(boxes, tuple(size)), counts
+    known = self.sizes.get(self.index.find(regions.image_id))
+    size = known or (None if are_fractions and not self.keeps_fractions else regions.size)
+    if size is None:
+        or_unit = ", or 'unit'" if are_fractions else ""
+        raise ValueError(f"the size of the picture is not known; give sizes, a file of id, width and height{or_unit}")
+    boxes = regions.boxes*np.tile(np.float32(size), 2) if are_fractions else regions.boxes
+    boxes,clipped = _fit_boxes(boxes, size, .01 if self.keeps_fractions else 1.)
+    return replace(regions, boxes=boxes, size=tuple(size)),clipped
 
 @patch
 def read(self:Source,
     row:SourceRow, # A row of this source
-) -> tuple: # The image's `Regions`, and how many of its boxes were clipped and of its vectors were padding
+) -> tuple[Regions,Counter]: # The regions, and how many of their boxes were clipped and of their vectors were padding
     "Decode a row; a broken one raises a `ValueError` that names the row."
-    with reading(row, cure=""): return self._to_regions(self.image_id(row), row.decode())
+    with reading(row, cure=""):
+        regions,padding = _without_padding(row.decode())
+        regions = replace(regions, image_id=self.image_id(row), classes=self._class_names_of(regions.classes))
+        regions,clipped = self._in_pixels(regions)
+        return regions,+Counter({"boxes clipped": clipped, "padding cut": padding})
 
 # %% ../../nbs/data/08_convert.ipynb #2f6f4ff9
 @dataclass(frozen=True, repr=False)
@@ -170,17 +157,12 @@ class Report(MarkdownRepr):
     path:Path # The store
     images:int # Images in it
     regions:int # Regions in it
-    resumed:int # Images that an earlier, stopped run had finished
-    clipped:int # Boxes that exceeded their picture by up to a pixel
-    padding:int # Vectors of zeros that were cut from the ends of images
+    counts:dict[str,int] # Images that an earlier, stopped run had finished; boxes clipped by up to a pixel; vectors of zeros cut as padding
     left_out:dict[str,str] # Rows that were left out, with the reason
     boxes:bool # Whether the source has boxes
     def _repr_markdown_(self):
         summary = f"{self.images:,} images and {self.regions:,} regions in {self.path}"
-        if self.resumed: summary += f", {self.resumed:,} taken over from a stopped run"
-        if self.clipped: summary += f", {self.clipped:,} boxes clipped by up to a pixel"
-        if self.padding: summary += f", {self.padding:,} vectors of zeros cut as padding"
-        if self.left_out: summary += f", {len(self.left_out):,} rows left out"
+        for what,n in self.counts.items(): summary += f", {n:,} {what}"
         if not self.boxes: summary += "; without boxes, so groundings cannot be drawn"
         return summary + left_out_table(self.left_out)
 
@@ -194,49 +176,42 @@ def _first_regions(source, stops):
         except (ValueError, FileNotFoundError) as e:
             if stops: raise ValueError(f"{e}; {_LEAVE_OUT}") from None
             first_error = first_error or e
-    raise ValueError(f"{source.path}: not one row can be read; the first: {first_error or 'there is none'}")
+    raise ValueError(f"{source.paths[0]}: not one row can be read; the first: {first_error or 'there is none'}")
 
 def convert(
     source:Source|str|Path, # A `Source`, or the path of one whose format says everything
     path:str|Path, # Folder of the new store
     extractor:str, # What made the features, such as `bottom-up-attention`; models refuse features of another extractor
     bad:str="stop", # At a broken row: `stop`, or `skip` it and report it
-    dtype:str="float16", # Type of the stored vectors: `float16` or `float32`
-    resume:bool=True, # Continue a stopped run of the same source; False starts again
     show_progress_bar:bool=True, # Whether to show progress
 ) -> Report: # Counts, and the broken rows by name
-    "Convert published region features into a feature store, one image at a time."
+    "Convert published region features into a feature store, one image at a time; a stopped run is continued."
     stops = stops_at_bad(bad)
     if not isinstance(source, Source): source = Source(source)
     path = user_path(path)
-    if not resume: shutil.rmtree(path.with_name(f".{path.name}.unfinished"), ignore_errors=True)
-    settings = [source.format, source.pattern, source.geometry, str(source.sizes)]
     first = _first_regions(source, stops)
     left_out = {}
-    fingerprint = digest(file_stamps(source.files) + settings)
-    with FeatureWriter(path, extractor, first.features.shape[-1], dtype, source.class_names,
+    fingerprint = digest([file_stamps(source.files), source.format, source.options, source.pattern, source.keeps_fractions, str(source.sizes)])
+    with FeatureWriter(path, extractor, first.features.shape[-1], class_names=source.class_names,
                        boxes=first.boxes is not None, source_hash=fingerprint) as writer:
         finished = set(writer.ids)
-        resumed = len(writer.ids)
+        counts = +Counter({"images taken over from a stopped run": len(finished)})
         rows = source.rows()
         for row in progress(rows, f"converting into {path.name}", unit=" images", disable=not show_progress_bar):
+            image_id = source.image_id(row)
+            if image_id in finished:
+                finished.discard(image_id) # another row of the same id is refused below
+                continue
             try:
-                image_id = source.image_id(row)
-                if image_id in finished:
-                    finished.discard(image_id) # another row of the same id is refused below
-                    continue
-                regions,counts = source.read(row)
-                classes = None if first.classes is None else regions.classes
-                confidences = None if first.confidences is None else regions.confidences
+                regions,changes = source.read(row)
                 with reading(row, "cannot be stored", ""):
-                    writer.add(image_id, regions.features, regions.boxes, regions.size, classes, confidences)
-                writer.counts.update({name: n for name,n in counts.items() if n})
+                    writer.add(image_id, regions.features, regions.boxes, regions.size, regions.classes, regions.confidences)
+                writer.counts.update(changes)
             except (ValueError, FileNotFoundError) as e:
                 if stops: raise ValueError(f"{e}; {_LEAVE_OUT}") from None
                 left_out[str(row)] = str(e).removeprefix(str(row)).lstrip(": ")
         if left_out: writer.counts["rows left out"] = len(left_out)
-    clipped,padding = writer.counts["boxes clipped"],writer.counts["padding cut"]
-    return Report(path, len(writer.ids), writer.total, resumed, clipped, padding, left_out, writer.boxes)
+    return Report(path, len(writer.ids), writer.total, dict(counts | writer.counts), left_out, writer.boxes)
 
 # %% ../../nbs/data/08_convert.ipynb #e5fde8a0
 def write_table(

@@ -6,12 +6,13 @@
 __all__ = ['Regions', 'Features', 'FeatureWriter', 'join_features', 'extract_batch', 'extract_each']
 
 # %% ../../nbs/data/03_features.ipynb #71b0fec6
-import shutil
+import hashlib, json, math, os, shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Self
 
@@ -21,8 +22,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from ..core.config import one_of
-from ..core.files import atomic, digest, locked, reading, remove_leftovers, require_space, user_path
-from ..core.stores import Store, StoreWriter
+from ..core.files import atomic, digest, locked, read_json, reading, remove_leftovers, require_file, require_space, user_path
 
 # %% ../../nbs/data/03_features.ipynb #dfaaefe7
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ def _parts(manifest, images, regions):
 _Count = Annotated[int, Field(ge=0, lt=2**40)]
 
 class _Manifest(TypedDict):
-    "What a feature store adds to the manifest of a `Store`."
+    "What `manifest.json` holds."
     extractor:str
     dim:_Count
     dtype:Literal["float16","float32"]
@@ -63,21 +63,41 @@ class _Manifest(TypedDict):
     regions:_Count
     views:NotRequired[_Count] # of each picture, beside the first
     extraction:NotRequired[dict] # what `extract_folder` did
+    sha256:dict[str,str] # checksum of each part
+    self:str # checksum of the manifest without this field
 
-class Features(Store):
+_COPY = "it is damaged; copy it again, or give another folder"
+
+class Features:
     "A store of region features: `store[i]` or `store[image_id]` gives `Regions`; memory-mapped, read only."
     def __init__(self,
         path:str|Path, # Folder that a `FeatureWriter` wrote
     ):
-        super().__init__(path, _Manifest)
-        manifest = self.manifest
+        self.path = user_path(path)
+        file = self.path/"manifest.json"
+        self.manifest = manifest = read_json(file, _Manifest, _COPY)
+        if manifest.pop("self") != digest(manifest): raise ValueError(f"{file} does not match its checksum; {_COPY}")
         # boxes and sizes are None where features came without boxes, the other parts where there are none
         for part,(dtype,shape) in _parts(manifest, manifest["count"], manifest["regions"]).items():
-            setattr(self, part, self.array(part, dtype, shape) if part in manifest["sha256"] else None)
+            setattr(self, part, self._map(part, dtype, shape) if part in manifest["sha256"] else None)
         with reading(self.path):
             is_whole = self.values is not None and self.offsets[0] == 0 and (np.diff(self.offsets) >= 0).all()
             if not is_whole or self.offsets[-1] != manifest["regions"]:
                 raise ValueError("its offsets and its manifest contradict each other")
+    def _map(self, part, dtype, shape):
+        "The array of a part, which is read when it is used; a file that is missing or of another length is named."
+        file = require_file(self.path/f"{part}.bin")
+        actual,expected = file.stat().st_size,np.dtype(dtype).itemsize*math.prod(shape)
+        if actual != expected: raise ValueError(f"{file} has {actual:,} bytes instead of {expected:,}; {_COPY}")
+        return np.memmap(file, dtype, "r", shape=shape) if expected else np.zeros(shape, dtype)
+    def verify(self,
+        *parts:str, # Names of parts; all of them by default
+    ) -> Self: # The store itself
+        "Compare parts with their checksums; reads all of them."
+        for part in parts or self.manifest["sha256"]:
+            file = require_file(self.path/f"{part}.bin")
+            if digest(file) != self.manifest["sha256"].get(part): raise ValueError(f"{file} does not match its checksum; {_COPY}")
+        return self
     @property
     def dim(self) -> int: return self.manifest["dim"] # Length of a vector
     @property
@@ -88,7 +108,11 @@ class Features(Store):
     def extraction(self) -> dict: # `spec` of the extractor, `versions`, `left_out`, `undetected`; empty for other features
         return self.manifest.get("extraction", {})
     @cached_property
-    def image_ids(self) -> list: return self.texts("image_ids", len(self)) # Names of the images, in order
+    def image_ids(self) -> list: # Names of the images, in order; one text, and the byte at which each of them ends
+        self.verify("image_ids", "image_ids_ends")
+        ends = self._map("image_ids_ends", "<i8", (len(self),))
+        data = (self.path/"image_ids.bin").read_bytes()
+        return [data[start:stop].decode("utf8") for start,stop in pairwise([0,*ends.tolist()])]
     @cached_property
     def index(self) -> dict: return {image_id: i for i,image_id in enumerate(self.image_ids)} # Image id to its number
 
@@ -142,6 +166,8 @@ class FeatureWriter:
         self.total = 0 # number of regions of all images
         self.counts = Counter() # numbers that the caller wants in the manifest
         self.optional_parts = None # which of classes and confidences the images have; the first image decides
+        self.files = {} # of each part
+        self.checksums = {} # of what was put into each part
         self.unkept_ids = {} # number of regions of each image that has no entry in the journal yet
         self.kept_names = 0 # class names that are in the journal
         require_space(self.path.parent, expect*((1+views)*dim*self.dtype.itemsize + 24))
@@ -149,28 +175,48 @@ class FeatureWriter:
     def __enter__(self):
         with ExitStack() as stack:
             self.tmp = stack.enter_context(atomic(self.path, keep=bool(self.source_hash)))
-            about = None
+            self.tmp.mkdir(exist_ok=True)
             if self.source_hash:
-                self.tmp.mkdir(exist_ok=True)
                 stack.enter_context(locked(self.tmp))
                 remove_leftovers(self.tmp)
-                about = {"source": self.source_hash} | self.manifest
-            self.parts = StoreWriter(self.tmp, about)
-            if self.parts.entries: self._continue(self.parts.entries)
-            else: self.parts.put("offsets", np.zeros(1, "<i8"))
+                self._continue()
+            if not self.files: self.put("offsets", np.zeros(1, "<i8"))
             self._open = stack.pop_all()
         return self
 
     def __exit__(self, kind, error, trace):
         with self._open:
             if self.source_hash: self._keep()
-            self.parts.close()
+            if error is None and self.ids: self._finish()
+            for file in self.files.values(): file.close()
             if self.source_hash and not self.ids: shutil.rmtree(self.tmp) # there is nothing to continue
             if error is not None: raise error
             if not self.ids: raise ValueError(f"no image was added to {self.path}; no store was written")
-            self.parts.put_texts("image_ids", list(self.ids))
-            numbers = {"count": len(self.ids), "regions": self.total, "counts": dict(self.counts)}
-            self.parts.finish(self.manifest | {"class_names": self.class_names} | numbers)
+
+    def put(self,
+        part:str, # Name of a part
+        array:np.ndarray, # Its next values, in the type that is stored
+    ) -> None:
+        "Append an array to a part."
+        if part not in self.files:
+            self.files[part] = open(self.tmp/f"{part}.bin", "wb")
+            self.checksums[part] = hashlib.sha256()
+        data = array.tobytes()
+        self.files[part].write(data)
+        self.checksums[part].update(data)
+
+    def _finish(self):
+        "Write the names and the manifest."
+        names = [name.encode("utf8") for name in self.ids]
+        self.put("image_ids", np.frombuffer(b"".join(names), np.uint8))
+        self.put("image_ids_ends", np.cumsum([len(name) for name in names], dtype="<i8"))
+        manifest = self.manifest | {"class_names": self.class_names, "count": len(self.ids), "regions": self.total,
+                                    "counts": dict(self.counts), "sha256": self._checksums()}
+        (self.tmp/"journal").unlink(missing_ok=True)
+        text = json.dumps(manifest | {"self": digest(manifest)}, indent=1, ensure_ascii=False)
+        (self.tmp/"manifest.json").write_text(text, encoding="utf8")
+
+    def _checksums(self): return {part: checksum.hexdigest() for part,checksum in self.checksums.items()}
 
 # %% ../../nbs/data/03_features.ipynb #1db87a9f
 def _optional_parts(regions):
@@ -234,7 +280,7 @@ def add(self:FeatureWriter,
     arrays |= {"classes": classes, "confidences": confidences, "views": regions.views}
     types = _parts(self.manifest, 0, 0)
     rows = {part: np.asarray(array, types[part][0]) for part,array in arrays.items() if array is not None}
-    for part,array in rows.items(): self.parts.put(part, array) # all were converted before one is written
+    for part,array in rows.items(): self.put(part, array) # all were converted before one is written
     self.total += len(regions)
     self.ids[regions.image_id] = len(regions)
     self.unkept_ids[regions.image_id] = len(regions)
@@ -242,23 +288,58 @@ def add(self:FeatureWriter,
 # %% ../../nbs/data/03_features.ipynb #e5950c92
 @patch
 def _keep(self:FeatureWriter):
-    "Write into the journal which images the parts hold."
-    images = list(self.unkept_ids.items())
-    self.parts.keep({"images": images, "counts": self.counts, "class_names": self.class_names[self.kept_names:]})
+    "Bring all parts to the disk, then write into the journal which images they hold."
+    for file in self.files.values():
+        file.flush()
+        os.fsync(file.fileno())
+    self._log({"images": list(self.unkept_ids.items()), "counts": self.counts, "class_names": self.class_names[self.kept_names:],
+               "sizes": {part: file.tell() for part,file in self.files.items()}, "sha256": self._checksums()})
     self.unkept_ids = {}
     self.kept_names = len(self.class_names)
 
 @patch
-def _continue(self:FeatureWriter, entries):
-    "Bring the writer to where the last entry of the journal was written."
+def _log(self:FeatureWriter, line):
+    text = json.dumps(line)
+    with open(self.tmp/"journal", "a", encoding="utf8") as file:
+        file.write(f"{digest(text.encode())} {text}\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+@patch
+def _continue(self:FeatureWriter):
+    "Go back to the last line of the journal, and cut off what came after it; work on something else, or changed work, is refused."
+    cure = f"remove {self.tmp} to begin again"
+    journal = self.tmp/"journal"
+    about = {"source": self.source_hash} | self.manifest
+    *lines,incomplete = journal.read_bytes().split(b"\n") if journal.is_file() else [b""]
+    kept = []
+    for number,line in enumerate(lines, 1):
+        checksum,_,text = line.partition(b" ")
+        if digest(text).encode() != checksum: raise ValueError(f"{journal} line {number} does not match its checksum; {cure}")
+        kept.append(json.loads(text))
+    if kept and kept[0] != about:
+        raise ValueError(f"{self.tmp} is unfinished work on another source or with other settings; {cure}")
+    if len(kept) < 2:
+        for file in self.tmp.iterdir(): file.unlink()
+        self._log(about)
+        return
+    os.truncate(journal, journal.stat().st_size - len(incomplete))
     self.class_names = []
-    for entry in entries:
+    for entry in kept[1:]:
         self.ids.update(entry["images"])
         self.class_names += entry["class_names"]
     self.total = sum(self.ids.values())
-    self.counts = Counter(entries[-1]["counts"])
+    self.counts = Counter(entry["counts"])
     self.kept_names = len(self.class_names)
-    self.optional_parts = {part: part in self.parts.files for part in ("classes","confidences")}
+    for part,size in entry["sizes"].items():
+        self.files[part] = file = open(self.tmp/f"{part}.bin", "r+b")
+        file.truncate(size)
+        self.checksums[part] = hashlib.file_digest(file, "sha256") # this leaves the position at the end of the file
+    changed = next((part for part,checksum in self._checksums().items() if checksum != entry["sha256"][part]), None)
+    if changed:
+        for file in self.files.values(): file.close()
+        raise ValueError(f"{self.tmp} was changed after it was stopped ({changed}); {cure}")
+    self.optional_parts = {part: part in self.files for part in ("classes","confidences")}
 
 # %% ../../nbs/data/03_features.ipynb #073477e5
 class _JoinedFeatures(Features):

@@ -18,8 +18,7 @@ from pydantic import Strict
 from typing_extensions import TypedDict
 
 from ..core.config import Positive
-from ..core.files import read_json, reading, user_path, write_json
-from ..core.stores import load_tensors, save_tensors
+from ..core.files import load_tensors, read_json, reading, save_tensors, user_path, write_json
 from ..core.show import MarkdownRepr, markdown_table
 from .features import Regions
 from .collection import Collection

@@ -8,9 +8,8 @@ __all__ = ['COLOURS', 'grid', 'new_axis', 'centre_note', 'evenly', 'plain', 'wra
            'badge_fontsize', 'draw_credit', 'draw_boxes', 'badge_legend']
 
 # %% ../../nbs/look/00_figures.ipynb #b02ab06c
-import math, textwrap, unicodedata, warnings
+import math, textwrap, unicodedata
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -18,8 +17,6 @@ import numpy as np
 import PIL.Image
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
-from matplotlib.font_manager import FontProperties, findfont, get_font
-from matplotlib.legend_handler import HandlerBase
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.text import Text
 
@@ -82,30 +79,11 @@ def evenly(
     return [items[i] for i in places]
 
 # %% ../../nbs/look/00_figures.ipynb #f2ec8c1f
-@lru_cache
-def _has_glyph(letter, families):
-    "Whether one of these fonts has a letter."
-    return any(get_font(findfont(FontProperties(family=[f]))).get_char_index(ord(letter)) for f in families)
-
-def _without_glyph(letter):
-    "What stands for a letter that no font has: the name of an emoji, nothing for what cannot be seen, else `□`."
-    kind = unicodedata.category(letter)
-    name = unicodedata.name(letter, "")
-    if kind[0] in "CM" or kind == "Sk": return "" # control characters, combining marks, skin tones
-    if name.startswith("REGIONAL INDICATOR"): return name[-1] # a flag is two of them
-    return f"[{name.lower()}]" if kind == "So" and name else "□"
-
 def plain(
     text:object, # Text from data
 ) -> str: # One line for matplotlib
-    "Text without formulas and without letters that no font has."
-    text = " ".join(str(text).split())
-    families = tuple(plt.rcParams["font.family"])
-    drawn = {c: _without_glyph(c) for c in set(text) if not _has_glyph(c, families)}
-    if "□" in drawn.values():
-        warnings.warn("no font in use has some letters of these texts, □ stands for them; "
-                      "plt.rcParams['font.family'] takes a list of fonts", stacklevel=2)
-    return "".join(drawn.get(c, c) for c in text).replace("$", r"\$")
+    "Text without formulas."
+    return " ".join(str(text).split()).replace("$", r"\$")
 
 # %% ../../nbs/look/00_figures.ipynb #f1cfe9ba
 def wrapped(
@@ -317,13 +295,6 @@ def draw_boxes(
         ax.add_artist(_badge(x+w/2, y+.73*unit, badge, colour, fontsize, zorder=5))
     return colours
 
-# %% ../../nbs/look/00_figures.ipynb #c4824104
-class _BadgeHandler(HandlerBase):
-    "Draws the legend's entry of a box as its badge."
-    def create_artists(self, legend, handle, x, y, width, height, fontsize, transform):
-        first_line = height/2 + .35*fontsize*handle.get_label().count("\n")
-        return [_badge(width/2, first_line, handle.get_gid(), handle.get_facecolor(), .9*fontsize, transform=transform)]
-
 # %% ../../nbs/look/00_figures.ipynb #2553be32
 def badge_legend(
     ax:Axes, # Of a picture with badges
@@ -335,19 +306,11 @@ def badge_legend(
     letters = max(16, int(points_wide(ax)/.55/fontsize))
     notes = "\n".join(wrapped(note, letters, 6) for note in notes if note)
     if not entries and not notes: return 0
-    longest = max((len(text) for *_,text in entries), default=0)
-    half = letters//2-5
-    width = max(12, half if longest <= 3*half else letters-5)
-    texts = [textwrap.fill(text, width, break_on_hyphens=False, break_long_words=False) for *_,text in entries]
-    lines = [text.split("\n") for text in texts]
-    longest = max((len(line) for line in sum(lines, [])), default=1)
+    texts = [textwrap.fill(f"{badge}  {text}", letters-5) for badge,_,text in entries]
+    longest = max((len(line) for text in texts for line in text.split("\n")), default=1)
     columns = max(1, min(letters//(longest+5), len(entries)))
-    handles = [Patch(facecolor=colour, label=text, gid=badge) for (badge,colour,_),text in zip(entries, texts)]
-    legend = ax.legend(
-        handles=handles, handler_map={Patch: _BadgeHandler()}, ncols=columns, fontsize=fontsize, title=notes or None,
-        title_fontsize=fontsize, alignment="left", loc="upper left", bbox_to_anchor=(0,-.01), frameon=False, borderpad=.4,
-        borderaxespad=0, handlelength=1.6, handletextpad=.6, columnspacing=1.6, labelspacing=.55)
+    handles = [Patch(facecolor=colour, label=text) for (_,colour,_),text in zip(entries, texts)]
+    legend = ax.legend(handles=handles, ncols=columns, fontsize=fontsize, title=notes or None, title_fontsize=fontsize,
+                       alignment="left", loc="upper left", bbox_to_anchor=(0,-.01), frameon=False, handlelength=1)
     legend.get_title().set_color("dimgrey")
-    rows = math.ceil(len(lines)/columns)
-    note_lines = notes.count("\n") + 1 if notes else 0
-    return rows + max(map(len, lines), default=1) - 1 + note_lines
+    return math.ceil(sum(text.count("\n")+1 for text in texts)/columns) + (notes.count("\n")+1 if notes else 0)

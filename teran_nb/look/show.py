@@ -17,7 +17,6 @@ from matplotlib.axes import Axes
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Rectangle
 
-from ..core.config import one_of
 from ..core.boxes import box_from_heat, box_iou, heat_peak
 from ..data.image import Image
 from ..data.collection import Collection
@@ -50,31 +49,26 @@ def show_alignment(
     alignment:Alignment, # One image against one caption
     limits:tuple|None=None, # Lowest and highest cosine of the colour scale; those of this alignment by default
     ax:Axes|None=None, # Where to draw
-    order:str="index", # Of the rows: `index`, or `best` (by the word they fit best)
     bar:bool=True, # Whether to draw the colour bar
 ) -> Axes:
     "The cosine of every region with every word."
     _require_words(alignment)
     cosines = np.asarray(alignment.cosines)
-    rows = np.arange(len(cosines))
-    if one_of(order, ("index","best"), "order") == "best": rows = np.lexsort((-cosines.max(1), cosines.argmax(1)))
     colours,label = _colour_scale(*(limits or (cosines.min(),cosines.max())))
     regions,words = cosines.shape
     ax = new_axis(ax, (min(2.2+.36*words, 20), min(1.5+.25*regions, 12)))
-    image = ax.imshow(cosines[rows], aspect="auto", **colours)
+    image = ax.imshow(cosines, aspect="auto", **colours)
     few = words <= 60
-    place_of_best = np.argsort(rows)[cosines.argmax(0)]
-    marker_size = 22 if few else 4
-    ax.scatter(range(words), place_of_best, s=marker_size, color="white", edgecolors="black", clip_on=False)
+    ax.scatter(range(words), cosines.argmax(0), s=22 if few else 4, color="white", edgecolors="black", clip_on=False)
     tilt = {"rotation": 40, "fontsize": 9} if few else {"rotation": 90, "fontsize": 5}
     ax.set_xticks(range(words), [wrapped(t, 20, 1) for t in alignment.labels], ha="right", rotation_mode="anchor", **tilt)
     grey_stop_words(ax.get_xticklabels(), alignment.labels)
     ticks = range(0, regions, math.ceil(regions/60))
-    ax.set_yticks(ticks, rows[ticks], fontsize=7)
+    ax.set_yticks(ticks, ticks, fontsize=7)
     ax.tick_params(length=0)
     ax.set(ylabel="region", title="Best region of each word ○")
     if bar: ax.figure.colorbar(image, ax=ax, label=label, pad=.02, aspect=30)
-    _thumbnails(ax, alignment, rows)
+    _thumbnails(ax, alignment, regions)
     return ax
 
 # %% ../../nbs/look/01_show.ipynb #65e823e3
@@ -85,14 +79,14 @@ def _opened(alignment):
     if size is None: size = alignment.extent if note else picture.size
     return replace(alignment, picture=picture, size=size),note
 
-def _thumbnails(ax, alignment, rows):
-    "What each row's box shows, left of the row, unless rows are too thin or there is no picture."
-    points = .86*min(ax.get_window_extent().height/ax.figure.dpi*72/len(rows), 36) # side of a thumbnail
+def _thumbnails(ax, alignment, regions):
+    "What each region shows, left of its row, unless rows are too thin or there is no picture."
+    points = .86*min(ax.get_window_extent().height/ax.figure.dpi*72/regions, 36) # side of a thumbnail
     if alignment.boxes is None or points < 6: return
     opened,note = _opened(alignment)
     if note: return
-    for y,r in enumerate(rows):
-        part = crop(opened.picture, opened.boxes[r], opened.size)[0]
+    for y,box in enumerate(opened.boxes):
+        part = crop(opened.picture, box, opened.size)[0]
         part.thumbnail((96,96))
         image = OffsetImage(np.asarray(part), zoom=points/max(part.size), interpolation="antialiased")
         place = {"xybox": (-points/2-3,0), "xycoords": ("axes fraction","data"), "boxcoords": "offset points"}
@@ -104,7 +98,6 @@ def _thumbnails(ax, alignment, rows):
 def show_alignments(
     alignments:Sequence[Alignment], # Two or more
     titles:Sequence[str]=(), # Of each; its caption by default
-    order:str="index", # Order of the rows, as in `show_alignment`
 ) -> list[Axes]: # One axis per alignment
     "Alignments side by side on one colour scale."
     for alignment in alignments: _require_words(alignment)
@@ -117,7 +110,7 @@ def show_alignments(
     titles = titles or [alignment.caption for alignment in alignments]
     axes = grid(n, n, size)
     for ax,alignment,title in zip(axes, alignments, titles):
-        show_alignment(alignment, limits, ax, order, bar=False)
+        show_alignment(alignment, limits, ax, bar=False)
         ax.set_title(wrapped(title, int(9*size[0])), fontsize=9)
     for ax in axes[1:]: ax.set_ylabel("")
     axes[0].figure.colorbar(axes[0].images[0], ax=axes, label=_colour_scale(*limits)[1], pad=.02, aspect=30)
@@ -330,27 +323,12 @@ def show_samples(
 # %% ../../nbs/look/01_show.ipynb #76e8ddf9
 REST = "not from words" # Name of the row of the part of a score that comes from no word
 
-_MOST_ROWS = 24 # of a receipt
-
 def _receipt_rows(alignment, other):
     "Text and two values for each row; a column adds up to the score of its picture."
-    first,second = (p.shares().sum(0).numpy() for p in (alignment, other))
-    difference = abs(first-second)
-    n = _MOST_ROWS if len(difference) <= _MOST_ROWS else _MOST_ROWS-1 # the last row sums up the others
-    columns = np.sort(np.argsort(-difference, kind="stable")[:n])
-    rest = np.setdiff1d(range(len(difference)), columns)
-    rows = [(alignment.words[j],float(first[j]),float(second[j])) for j in columns]
-    if len(rest): rows.append((f"{len(rest)} other words",float(first[rest].sum()),float(second[rest].sum())))
-    missing = alignment.score()-float(first.sum()),other.score()-float(second.sum())
-    if max(map(abs, missing)) > .005: rows.append((REST,*missing))
-    return rows
-
-# %% ../../nbs/look/01_show.ipynb #c5e0aa48
-def _decimals(differences):
-    "Decimals that show two digits of the greatest difference, from 2 to 5."
-    greatest = max(map(abs, differences))
-    if greatest < 1e-6: return 2
-    return min(max(2, 1-math.floor(math.log10(greatest))), 5)
+    first,second = (p.shares().sum(0).tolist() for p in (alignment, other))
+    missing = alignment.score()-sum(first),other.score()-sum(second)
+    rows = list(zip(alignment.words, first, second))
+    return [*rows,(REST,*missing)] if max(map(abs, missing)) > .005 else rows
 
 # %% ../../nbs/look/01_show.ipynb #3f247711
 _RIGHT_EDGES = (.74,.86,.99) # Of the numbers, as shares of the axis' width
@@ -358,12 +336,11 @@ _RIGHT_EDGES = (.74,.86,.99) # Of the numbers, as shares of the axis' width
 def _receipt_table(ax, rows, names, total):
     "Numbers right of the bars, and their sums below a line."
     sums = total,*np.array([row[1:] for row in rows]).sum(0)
-    decimals = _decimals([first-second for _,first,second in rows])
     style = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "center", "fontsize": 8}
     for x,title in zip(_RIGHT_EDGES, (*names,"difference")): ax.text(x, -1, shortened(title, 12), style="italic", **style)
     for y,(_,first,second) in enumerate([*rows,sums]):
         weight = "bold" if y == len(rows) else "normal"
-        numbers = f"{first:z.{decimals}f}",f"{second:z.{decimals}f}",f"{first-second:+z.{decimals}f}"
+        numbers = f"{first:z.3f}",f"{second:z.3f}",f"{first-second:+z.3f}"
         for x,number in zip(_RIGHT_EDGES, numbers): ax.text(x, y, number, weight=weight, **style)
     ax.axhline(len(rows)-.5, color="black", lw=.8)
     ax.set_yticks(range(len(rows)+1), [*(shortened(row[0], 20) for row in rows),total])
@@ -400,9 +377,8 @@ def show_receipt(
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="upper left", borderaxespad=0)
-    differences = {word: abs(first-second) for word,first,second in rows if word in (*alignment.words,REST)}
-    word = max(differences, key=differences.get)
+    word,first,second = max(rows, key=lambda row: abs(row[1]-row[2]))
     subject = "The part not from words" if word == REST else f"“{shortened(word, 20)}”"
-    if differences[word] < 1e-6: subject = "No word"
+    if abs(first-second) < 1e-6: subject = "No word"
     ax.set_title(f"{subject} makes {'a' if subject == 'No word' else 'the greatest'} difference", fontsize=10)
     return ax

@@ -46,14 +46,10 @@ class AlignmentView:
     def __init__(self,
         alignments:Alignment|Sequence[Alignment], # What to show
         names:Sequence[str]|None=None, # Name of each tab; by default what tells the alignments apart
-        title:str="", # Heading of the page; none by default
-        back:str="", # Address of the page that the reader came from, relative to this one; no link by default
     ):
         self.alignments = _listed(alignments)
         if not self.alignments: raise ValueError("no alignment to view; make one by `model.align(image, caption)`")
         self.names = _distinct_names(self.alignments) if names is None else list(names)
-        self.title = title
-        self.back = back
         self._html = self._png = None
     def __repr__(self): return f"AlignmentView({', '.join(map(repr, self.alignments))})"
 
@@ -127,8 +123,8 @@ def html(self:AlignmentView) -> str: # Without any outside address
     limit = float(np.ceil(abs(cosines).max(initial=.05)*100)/100) # the colours go from -limit to limit,
     floor = max(0., float(np.floor(float(cosines.min(initial=1))*100)/100)) if cosines.size else 0. # or from a floor above 0
     data = {"pairs": pairs, "pictures": list(pictures), "limit": limit, "floor": floor}
-    values = {"low": low, "high": high, "heading": self.title, "back": self.back, "data": data}
-    self._html = TEMPLATES.page("view.html", self.title or "Alignment", ["view.css"], ["view.js"], values=values)
+    values = {"low": low, "high": high, "data": data}
+    self._html = TEMPLATES.page("view.html", "Alignment", ["view.css"], ["view.js"], values=values)
     return self._html
 
 @patch

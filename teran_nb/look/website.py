@@ -22,10 +22,9 @@ from ..measure.relevance import Relevance
 from ..measure.retrieval import ranking, ranks
 from ..measure.evaluation import Evaluation
 from .figures import content_words, evenly
-from .galleries import (
-    best_regions, hard_failures, hard_successes, ranking_with_true, spread, word_vector, wrong_but_relevant)
+from .galleries import best_regions, choose_queries, ranking_with_true, word_vector
 from ..search.answers import Answers
-from .view import AlignmentView, TEMPLATES, Thumbnails, collection_title
+from .view import TEMPLATES, Thumbnails, collection_title
 
 # %% ../../nbs/look/06_website.ipynb #da81191b
 def _percent(box, size):
@@ -69,7 +68,6 @@ class _SiteBuilder:
         self.texts = result.captions.names
         self.sim = torch.as_tensor(result.sim if self.known else result.matrix(collection.image_ids)).cpu()
         self.ranks = ranks(self.sim, self.image_of) if self.known else None
-        self.region_pages = {} # address of a caption's page with every region
 
     def align(self, row, caption):
         "Align an image with a caption."
@@ -96,8 +94,7 @@ def sentence(self:_SiteBuilder, caption):
     answers = self.answers(self.sim[:,caption], true)
     pictures = [a | {"name": self.collection.image_ids[row], "thumbnail": self.thumbnail(row)} for row,a in answers]
     return {"anchor": f"s{caption}", "text": _caption_buttons([self.align(row, caption) for row,_ in answers]),
-            "rank": int(self.ranks.t2i[caption]) if self.known else None,
-            "regions": self.region_pages.get(caption, ""), "answers": pictures}
+            "rank": int(self.ranks.t2i[caption]) if self.known else None, "answers": pictures}
 
 # %% ../../nbs/look/06_website.ipynb #3465598f
 @patch
@@ -172,16 +169,14 @@ def query_pages(self:_SiteBuilder, kind, queries):
 def sections(self:_SiteBuilder, relevance=(), n=3):
     "Queries of the first page: title, kind, and rows of the captions or images."
     if not self.known: return [("","sentences",list(range(min(6, len(self.texts)))))]
-    answers = self.sim,self.image_of
+    titles = {"failures": "A wrong {0} wins by the widest margin", "successes": "The true {0} wins by the smallest margin",
+              "relevant": "Wrong, and yet relevant: the true {0} is not first, and NDCG is high"}
     sections = []
     for direction,queries,answer in (("t2i","sentences","picture"),("i2t","pictures","sentence")):
-        failures = hard_failures(*answers, n, direction)
-        successes = hard_successes(*answers, n, direction)
-        sections.append((f"A wrong {answer} wins by the widest margin",queries,failures))
-        sections.append((f"The true {answer} wins by the smallest margin",queries,successes))
-        if relevance:
-            title = f"Wrong, and yet relevant: the true {answer} is not first, and NDCG is high"
-            sections.append((title,queries,wrong_but_relevant(*answers, relevance, n, direction)))
+        for rule,title in titles.items():
+            if rule == "relevant" and not relevance: continue
+            chosen = choose_queries(self.sim, self.image_of, rule, n, direction, relevance)
+            sections.append((title.format(answer),queries,chosen))
     return sections
 
 @patch
@@ -199,58 +194,35 @@ def index_page(self:_SiteBuilder, sections, words, index):
     return self.page("site_index.html", self.title, "index.html", lead=lead, notes=notes, about=conditions,
         metrics=self.result.metrics if self.known else {}, sections=cards, words=words, index=index)
 
-# %% ../../nbs/look/06_website.ipynb #14a7be14
-@patch
-def region_page(self:_SiteBuilder, caption, back):
-    "The page of a sentence with every region of two pictures, and a link back to its card."
-    rows = ranking(self.sim[:,caption][None], 2)[0].tolist()
-    names = ["the best picture","the next"]
-    if self.known:
-        true = self.shown_image(caption)
-        rows = [true, *(row for row in rows if row != true)][:2]
-        names = ["the true picture","the strongest wrong one"]
-    title = f"{self.title}: sentence {caption+1:,}, region by region"
-    return AlignmentView([self.align(row, caption) for row in rows], names[:len(rows)], title=title, back=back).html()
-
 # %% ../../nbs/look/06_website.ipynb #1333f9e5
 def _previous_files(folder):
     "Files that an earlier call wrote here."
-    ours = r"(views/s|thumbs/)\d+\.(html|jpg)|(index|words|sentences-\d+|pictures-\d+)\.html"
+    ours = r"thumbs/\d+\.jpg|(index|words|sentences-\d+|pictures-\d+)\.html"
     if (folder/"site.json").is_file():
         files = read_json(folder/"site.json", dict[str,list[str]], "remove it, or choose another folder").get("files", [])
         return {f for f in files if re.fullmatch(ours, f)}
-    for name in ("index.html","words.html","sentences-1.html","pictures-1.html","thumbs","views"):
+    for name in ("index.html","words.html","sentences-1.html","pictures-1.html","thumbs"):
         if (folder/name).exists():
             raise FileExistsError(f"{folder/name} is there and belongs to no site of this library; choose another folder")
     return set()
 
 # %% ../../nbs/look/06_website.ipynb #b12e5219
 @patch
-def pages(self:_SiteBuilder, max_queries, relevance, n_region_pages):
+def pages(self:_SiteBuilder, max_queries, relevance):
     "All pages of the site, by file."
     sentences,images = list(range(len(self.texts)))[:max_queries],[]
-    if self.known: sentences,images = (spread(ranks, max_queries) for ranks in (self.ranks.t2i, self.ranks.i2t))
-    sections = self.sections(relevance)
-    chosen = []
-    for _,kind,queries in sections:
-        if self.known and kind == "sentences": chosen += queries
-    chosen = list(dict.fromkeys(chosen))[:n_region_pages]
-    chosen += evenly(sentences, n_region_pages-len(chosen))
-    self.region_pages = {caption: f"views/s{caption:06}.html" for caption in sorted(set(chosen))}
+    if self.known:
+        sentences,images = (choose_queries(self.sim, self.image_of, "spread", max_queries, d) for d in ("t2i","i2t"))
     texts,index = self.query_pages("sentences", sentences)
     if images:
         image_texts,image_index = self.query_pages("pictures", images)
         texts |= image_texts
         index += image_index
-    for caption,file in self.region_pages.items():
-        card = "index.html"
-        if caption in sentences: card = f"sentences-{sentences.index(caption)//self.per_page+1}.html#s{caption}"
-        texts[file] = self.region_page(caption, f"../{card}")
     common = self.common_words(sentences)
     cards = [self.word(n, word, texts_with_it) for n,(word,texts_with_it) in enumerate(common.items())]
     texts["words.html"] = self.page("site_words.html", "Words", "words.html", words=cards)
     word_index = [[f"words.html#{card['anchor']}", card["word"], "word", ""] for card in cards]
-    texts["index.html"] = self.index_page(sections, list(common), word_index+index)
+    texts["index.html"] = self.index_page(self.sections(relevance), list(common), word_index+index)
     return texts
 
 # %% ../../nbs/look/06_website.ipynb #4f672b5d
@@ -261,7 +233,6 @@ def write_site(
     result:Evaluation|Answers, # Its answers; `Answers` for sentences without a known true picture
     max_queries:int=1000, # Number of queries in each direction, at most
     relevance:Sequence[Relevance]=(), # For the rule "wrong, and yet relevant"; the first counts
-    region_pages:int=24, # Number of sentences with a page of all regions
     show_progress_bar:bool=False, # Whether to show progress
 ) -> None:
     "Write a site that opens from disk: `index.html` and the pages that it links to."
@@ -270,7 +241,7 @@ def write_site(
     previous = _previous_files(folder)
     builder = _SiteBuilder(model, collection, result, folder, show_progress_bar)
     write_json(folder/"site.json", {"files": sorted(previous)}) # from here on, the folder's pages belong to a site
-    texts = builder.pages(max_queries, relevance, region_pages)
+    texts = builder.pages(max_queries, relevance)
     files = {*texts, *builder.thumbnails.files}
     write_json(folder/"site.json", {"files": sorted(files|previous)}) # also if this call is interrupted
     for file,text in texts.items():

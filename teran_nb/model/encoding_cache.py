@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..core.packed import Packed
-from ..core.files import digest, reading, user_path
-from ..core.stores import load_tensors, save_tensors
+from ..core.files import digest, load_tensors, reading, save_tensors, user_path
 from ..data.collection import Collection
 from .encoded import Encoded
 from .encoder import Encoder

@@ -18,11 +18,10 @@ from fastcore.basics import patch
 from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, snapshot_download
 from torch import nn
 
-from ..core.files import atomic, read_json, user_path, write_json
+from ..core.files import atomic, load_tensors, read_json, save_tensors, user_path, write_json
 from ..core.config import difference, to_config
 from ..core.show import escape_markdown, markdown_table
 from ..core.hub import load_from_hub
-from ..core.stores import load_tensors, save_tensors
 from ..data.provenance import open_provenance, save_provenance
 from ..photos.fine_tuning import LearningBackbone, load_backbone
 from .heads import HEADS

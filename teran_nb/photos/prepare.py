@@ -22,10 +22,10 @@ from ..core.config import Count, checked, configuration, one_of
 from ..core.processes import git_commit_hash
 from ..core.show import MarkdownRepr, escape_markdown, left_out_table, markdown_table, progress
 from ..data.captions import Captions, id_by_pattern, match_names, some_names
-from ..data.pictures import find_pictures, picture_files, read_picture, upright_size, within
+from ..data.pictures import find_pictures, read_picture, upright_size, within
 from ..data.caption_files import read_captions
 from ..data.features import Features
-from ..data.formats import recognise, source_files
+from ..data.formats import source_files
 from ..data.convert import Source, convert
 from ..data.collection import Collection, match_captions
 from ..scenes.scenes import example_pictures
@@ -186,8 +186,8 @@ def _convert(sources, files, work, show_progress_bar):
     options = sources.feature_options | {k: str(v) for k,v in _files_in(sources.feature_options, "ids", "classes").items()}
     paths = sources.feature_files
     source = Source(tuple(paths), sources.format, sizes, sources.pattern, **options)
-    made_by = sources.made_by or f"foreign {sources.format or recognise(paths[0])}"
-    report = convert(source, work/"features", made_by, sources.bad, resume=True, show_progress_bar=show_progress_bar)
+    made_by = sources.made_by or f"foreign {source.format}"
+    report = convert(source, work/"features", made_by, sources.bad, show_progress_bar=show_progress_bar)
     place = f"{paths[0].parent}/"
     return {row.replace(place, ""): reason.replace(place, "") for row,reason in report.left_out.items()}
 
@@ -242,7 +242,7 @@ class Prepared(MarkdownRepr):
 def _state(sources, extractor):
     "The sources with digests of their files: of the features, and of the captions."
     read = list(_files_in(sources.feature_options, "ids", "classes").values())
-    if sources.pictures: read += picture_files(sources.picture_folder)
+    if sources.pictures: read += find_pictures(sources.picture_folder, "skip", {}).values()
     for path in sources.feature_files: read += source_files(path, sources.format)
     if sources.sizes not in ("","unit","pictures"): read.append(project_path(sources.sizes))
     if not sources.features and extractor is None: read += model_files(sources.extractor, sources.extractor_settings)

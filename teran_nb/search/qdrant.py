@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from fastcore.basics import patch
 
-from ..core.files import atomic, locked, read_json, require_space, user_path, write_json
-from ..core.stores import load_tensors, save_tensors
+from ..core.files import atomic, load_tensors, locked, read_json, require_space, save_tensors, user_path, write_json
 from .first_stage import FirstStage
 from .backends import Layout, Request, StoredImage, read_layout
 

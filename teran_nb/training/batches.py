@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from ..data.collection import Collection
-from ..data.hf_datasets import PICTURES_ONLY
 from ..model.text import TokenBatch, Tokens
 from ..model.regions import RegionBatch, region_batch
 from .recipe import TrainConfig
@@ -117,9 +116,6 @@ def require_training_data(
     pictures:bool=False, # Whether a vision model reads the pictures in each step
 ) -> None:
     "Refuse a collection that cannot be trained on (ValueError)."
-    if train.features.extractor == PICTURES_ONLY:
-        raise ValueError(f"{train!r} has no region features to learn from: give `from_dataset` an extractor, or use a "
-                         "pretrained dual encoder, which reads the pictures")
     if pictures: train[0].picture() # a collection without pictures is refused
     if not split_into_batches(train.captions.image_of, config.batch_size, config.captions_per_image):
         raise ValueError(f"no batch has two images: there is only {train.image_ids[0]} to learn from")

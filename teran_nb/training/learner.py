@@ -4,14 +4,13 @@
 
 # %% auto #0
 __all__ = ['Criterion', 'Uncertainty', 'Objective', 'optimizer_of', 'learning_rate_at', 'pooling_at', 'step_seed', 'History',
-           'Checkpoint', 'write_checkpoint', 'last_checkpoint', 'require_same_config', 'data_sums', 'require_same_data',
-           'stop_signals', 'Learner', 'fit']
+           'Checkpoint', 'read_checkpoint', 'stop_signals', 'Learner', 'fit']
 
 # %% ../../nbs/training/02_learner.ipynb #0b56654c
-import json, math, os, shutil, signal, threading, time, warnings
+import json, math, signal, threading, time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
 
@@ -26,8 +25,7 @@ from typing_extensions import TypedDict
 
 from ..core.packed import Packed
 from ..core.config import checked
-from ..core.files import atomic, digest, locked, require_space, user_path
-from ..core.stores import require_archive
+from ..core.files import atomic, locked, reading, require_archive, require_space, user_path
 from ..core.show import MarkdownRepr, markdown_table, progress, still_running
 from ..core.processes import gather_packed, is_distributed, make_accelerator, pick_device, seed_everything
 from ..data.collection import Collection
@@ -39,7 +37,7 @@ from ..model.text import without_words
 from ..model.saving import load_weights
 from ..model.network import Network
 from ..model.single_stream import Pretraining, hardest_candidates, mined_scores, mined_triplet
-from ..measure.relevance import Relevance, relevance_list, rouge_l
+from ..measure.relevance import Relevance, rouge_l
 from ..measure.retrieval import chance
 from ..measure.results import format_metric, metric_named, own_metrics
 from ..measure.evaluation import evaluate
@@ -271,97 +269,18 @@ class Checkpoint(TypedDict):
     objective:dict # Weights of the model and learned parameters of the loss
     optimizer:dict # State of the optimizer
     scaler:dict # State of the gradient scaler of fp16; else empty
-    data:dict[str,str] # Checksums of what is learned from, as of `data_sums`
-    config:dict[str,dict] # `train` and `network`
 
-def write_checkpoint(
-    state:Checkpoint, # Where the run stands
+def read_checkpoint(
     folder:Path, # The run's folder
-) -> None:
-    "Replace last.pt; the one before is kept as previous.pt."
-    last = folder/"last.pt"
-    if last.is_file():
-        with atomic(folder/"previous.pt") as p:
-            try: os.link(last, p)
-            except OSError: shutil.copyfile(last, p) # a file system without links
-    with atomic(last) as p: torch.save(state, p)
-
-def _read_checkpoint(path):
-    "Read a checkpoint and check it; a damaged one is a ValueError."
+) -> Checkpoint:
+    "Read and check last.pt; a damaged one is refused (ValueError)."
+    path = folder/"last.pt"
+    if not path.is_file(): raise FileNotFoundError(f"nothing to resume in {folder}: last.pt is not there")
     cure = "copy the run again, or train anew"
     require_archive(path, cure)
-    try: checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as e: # of any kind, from the reader of pickles
-        raise ValueError(f"{path} is not a checkpoint of this library ({type(e).__name__}); {cure}") from None
+    with reading(path, "is not a checkpoint of this library", cure):
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     return checked(checkpoint, Checkpoint, path, cure)
-
-def last_checkpoint(
-    folder:Path, # The run's folder
-) -> tuple[Checkpoint,Path]: # With the file that it was read from
-    "Read last.pt, or previous.pt where last.pt is damaged."
-    last = folder/"last.pt"
-    previous = folder/"previous.pt"
-    if not last.is_file(): raise FileNotFoundError(f"nothing to resume in {folder}: last.pt is not there")
-    try: return _read_checkpoint(last),last
-    except ValueError as e:
-        if not previous.is_file(): raise
-        problem = str(e).partition(";")[0]
-    checkpoint = _read_checkpoint(previous)
-    warnings.warn(f"{problem}; training goes on from {previous}, which was kept one save before")
-    return checkpoint,previous
-
-# %% ../../nbs/training/02_learner.ipynb #7398dcab
-def _flat(nested, prefix=""):
-    "Values of nested dicts by their dotted names, lists as tuples."
-    flat = {}
-    for key,value in nested.items():
-        if isinstance(value, dict): flat |= _flat(value, f"{prefix}{key}.")
-        else: flat[prefix+key] = tuple(value) if isinstance(value, list) else value
-    return flat
-
-def require_same_config(
-    saved:dict, # `train` and `network` of the run, as plain values
-    now:dict, # Those that are asked for
-    path:str|Path, # File with the saved one, for the error
-) -> None:
-    "Refuse to go on with another configuration (ValueError)."
-    before = _flat(saved)
-    after = _flat(now)
-    may_change = {"train.workers","train.patience"}
-    reads_end = RATE_SCHEDULES[after["train.schedule"]].reads_end
-    depends_on_epochs = reads_end or after["train.iais.mirror"] or after["train.start_pooling"]
-    if after["train.epochs"] > before.get("train.epochs", 0) and not depends_on_epochs: may_change.add("train.epochs")
-    changed = []
-    for key in sorted(before.keys()|after.keys()):
-        if before.get(key) != after.get(key) and key not in may_change:
-            changed.append(f"{key} was {before.get(key)!r}, now {after.get(key)!r}")
-    if changed:
-        raise ValueError(f"{path} holds a run of another configuration: {'; '.join(changed)}; choose another folder")
-
-def data_sums(
-    train:Collection, # What the run learns from
-    val:Collection, # What it is validated by
-    relevance:Sequence[str]=("rouge",), # Names of the relevances of the validation captions
-) -> dict[str,str]: # By part
-    "Checksums of the data of a run."
-    sums = {"relevance": digest(list(relevance))}
-    for split,collection in (("training",train),("validation",val)):
-        captions = collection.captions
-        image_of = [int(image) for image in captions.image_of]
-        sums[f"captions of {split}"] = digest([captions.image_ids,captions.texts,image_of])
-        sums[f"features of {split}"] = digest(collection.features.manifest["sha256"])
-    return sums
-
-def require_same_data(
-    saved:dict[str,str], # `data_sums` of the run
-    now:dict[str,str], # Those of the data that are given
-    path:str|Path, # File with the saved ones, for the error
-) -> None:
-    "Refuse to go on with other data, and name the part that changed (ValueError)."
-    changed = [part for part,value in now.items() if saved.get(part) != value]
-    if changed:
-        raise ValueError(f"the {', '.join(changed)} are not those that the run of {path} began with; bring the former "
-                         "ones back, or train a new run with these")
 
 # %% ../../nbs/training/02_learner.ipynb #0f5881fd
 @contextmanager
@@ -392,8 +311,6 @@ class Learner:
     ):
         self.accelerator = make_accelerator(config.precision, device)
         self.is_main = self.accelerator.is_main_process
-        self.sums = data_sums(train, val, [r.name for r in relevance] or ["rouge"])
-        self.sums["vocabulary"] = digest(model.text.tokenizer.get_vocab())
         if self.is_main: relevance = relevance or [rouge_l(val.captions)]
         objective = Objective(model, config)
         self.prepared,self.optimizer = self.accelerator.prepare(objective, optimizer_of(objective, config)) # what accelerate runs
@@ -532,19 +449,14 @@ def validate(self:Learner) -> None:
 # %% ../../nbs/training/02_learner.ipynb #9922b57f
 @patch
 def save(self:Learner) -> None:
-    "Write the checkpoint, then the log of the epochs that are done."
+    "Replace the checkpoint, then the log of the epochs that are done."
     if not self.is_main: return
     scaler = self.accelerator.scaler
-    write_checkpoint(Checkpoint(
+    state = Checkpoint(
         epoch=self.epoch, step=self.step, losses=self.losses, seconds=self.seconds, history=self.history.epochs,
-        objective=self.objective.state_dict(), optimizer=self.optimizer.state_dict(),
-        scaler=scaler.state_dict() if scaler else {}, data=self.sums, config=self.plain_config()), self.folder)
+        objective=self.objective.state_dict(), optimizer=self.optimizer.state_dict(), scaler=scaler.state_dict() if scaler else {})
+    with atomic(self.folder/"last.pt") as p: torch.save(state, p)
     self.write_log()
-
-@patch
-def plain_config(self:Learner) -> dict[str,dict]: # `train` and `network`
-    "The configurations as a checkpoint keeps them."
-    return {"train": asdict(self.config), "network": asdict(self.objective.model.config)}
 
 @patch
 def write_log(self:Learner) -> None:
@@ -558,13 +470,9 @@ def write_log(self:Learner) -> None:
 @patch
 def restore(self:Learner) -> None:
     "Go back to the checkpoint of the folder."
-    state,path = last_checkpoint(self.folder)
-    require_same_config(state["config"], self.plain_config(), path)
-    require_same_data(state["data"], self.sums, path)
-    load_weights(self.objective, state["objective"], path)
-    try: self.optimizer.load_state_dict(state["optimizer"])
-    except Exception as e: # the checksum is right, but the state may be that of another optimizer
-        raise ValueError(f"{path} holds no state of this optimizer ({e}); copy it again") from None
+    state = read_checkpoint(self.folder)
+    load_weights(self.objective, state["objective"], self.folder/"last.pt")
+    self.optimizer.load_state_dict(state["optimizer"])
     if state["scaler"]: self.accelerator.scaler.load_state_dict(state["scaler"])
     self.epoch,self.step = state["epoch"],state["step"]
     self.losses,self.seconds = state["losses"],state["seconds"]
@@ -615,17 +523,16 @@ def fit(
     resume:bool=False, # Continue from the folder's last.pt
     device:str="auto", # `auto`, `cpu` or `cuda`
     tensorboard:bool=False, # Also write TensorBoard files into the folder
-    relevance:Relevance|Sequence[Relevance]=(), # Of the validation captions, one or several, for NDCG; their ROUGE-L by default
+    relevance:Sequence[Relevance]=(), # Of the validation captions, for NDCG; their ROUGE-L by default
 ) -> History: # Loss and validation metrics of every epoch
     "Train a model; stops and resumes at any step with the same result."
     folder = user_path(folder)
-    relevance = relevance_list(relevance)
     require_training_data(train, config, pictures=model.vision is not None)
     _require_selectable(config, val, relevance)
     if not resume and (folder/"last.pt").exists():
         raise FileExistsError(f"{folder} holds a run already; resume it, or choose another folder")
-    # two checkpoints, each with the two moments of Adam, the best weights, and the file that is being written
-    require_space(folder, 12*sum(p.numel()*p.element_size() for p in model.parameters()))
+    # the checkpoint with the two moments of Adam, the best weights, and the file that is being written
+    require_space(folder, 8*sum(p.numel()*p.element_size() for p in model.parameters()))
     learner = Learner(model, train, val, config, folder, pick_device(device), relevance, tensorboard)
     with locked(folder) if learner.is_main else nullcontext(), stop_signals() as is_stopped:
         if resume: learner.restore()

@@ -18,7 +18,7 @@ from ..core.processes import pick_device
 from ..model.alignment import POOLINGS
 from ..measure.retrieval import PROTOCOLS
 from .datasets import WORLDS, description
-from .runs import Run, model_folders, require_same_description, run_folder, trained_world
+from .runs import Run, model_folders, require_same_run, run_folder, trained_world
 
 # %% ../../nbs/training/06_parameters.ipynb #437f01e3
 _OF_PAPERMILL = "# Parameters\n" # the first line of the cell that papermill writes
@@ -77,8 +77,6 @@ def check_parameters(*,
     device:str="auto", # `auto`, `cpu` or `cuda`
     output:str|Path="runs", # Folder that will be written to
     run:str|Path|Iterable="", # Trained run or checkpoint that will be read: one, a list, or a dict of them by name
-    protocol:str="", # One of `PROTOCOLS`; all of the split when empty
-    phrases:str="", # File or folder of phrases to ground
     resume:str="", # Name or folder of a run to continue
     data:Mapping|None=None, # Arguments of `load_data`, which a run that is continued must have been given too
 ) -> None:
@@ -86,15 +84,11 @@ def check_parameters(*,
     require_known_parameters(_executed_cells())
     if pooling: one_of(pooling, POOLINGS, "pooling", registered=True)
     if is_own("pooling", pooling): check("pooling", pooling)
-    if protocol: one_of(protocol, PROTOCOLS, "protocol")
-    if phrases and not project_path(phrases).exists():
-        raise FileNotFoundError(f"no phrases in {project_path(phrases)}; name a .csv, the folder of Flickr30k "
-                                "Entities or captions with links, or leave them out")
     pick_device(device)
     require_space(project_path(output))
     if resume:
         given = {name: value for name,value in (data or {}).items() if name in ("data","captions","world")}
-        require_same_description(Run(run_folder(output, resume=resume)), description(**given))
+        require_same_run(Run(run_folder(output, resume=resume)), data=description(**given))
     if isinstance(run, Mapping): run = run.values()
     for path in [run] if isinstance(run, (str,Path)) else run:
         if path: model_folders(path)
@@ -113,9 +107,9 @@ class WorkflowOptions(NamedTuple):
     others:dict # Of the recipe, or of a pretrained model
 
 _TAKES = {"data": ("captions","world","missing","relevance"), "training": ("processes","tensorboard"), "testing": ("protocol",)}
-_TAKES_OF_TESTS = {"data": ("captions","world","missing","relevance"), "testing": ("row","text","rerank"),
+_TAKES_OF_TESTS = {"data": ("captions","world","missing","relevance"), "testing": ("protocol","row","text","rerank"),
                    "ndcg": ("gains","i2t_queries"), "grounding": ("word_pooling","heat_threshold"),
-                   "phrases": ("splits","pixels","bad"), "pairs": ("pictures",),
+                   "phrases": ("phrases","pixels","bad"), "pairs": ("pairs","pictures"),
                    "judgements": ("judgements",)}
 
 def sort_options(
@@ -129,5 +123,6 @@ def sort_options(
     parts = dict.fromkeys(WorkflowOptions._fields, {})
     for part,names in (_TAKES_OF_TESTS if run else _TAKES).items():
         parts[part] = {name: options.pop(name) for name in names if name in options}
+    if protocol := parts["testing"].get("protocol"): one_of(protocol, PROTOCOLS, "protocol")
     world = trained_world(run) if run else scale if scale in WORLDS else "scenes"
     return WorkflowOptions(**parts | {"data": {"world": world} | parts["data"], "others": options})

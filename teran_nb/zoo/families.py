@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['PictureVectors', 'SentenceVectors', 'unit', 'model_digest', 'Family', 'image_processor_class', 'patch_boxes',
-           'placement', 'DualFamily', 'trim_span', 'find_tokens']
+           'OpenClipImages', 'placement', 'DualFamily', 'trim_span', 'find_tokens']
 
 # %% ../../nbs/zoo/06_families.ipynb #c22d393d
 import json
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from math import floor
 from threading import Lock
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ import torch.nn.functional as F
 from PIL import Image
 from fastcore.basics import patch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import CLIPImageProcessorPil, PreTrainedModel
 from transformers.image_processing_base import ImageProcessingMixin
 
 from ..core.files import digest
@@ -152,6 +153,12 @@ def patch_boxes(
     return torch.stack([x1, y1, x2, y2], -1).reshape(-1, 4)
 
 # %% ../../nbs/zoo/06_families.ipynb #f3fa9d8a
+class OpenClipImages(CLIPImageProcessorPil):
+    "The image processor of OpenCLIP: the crop begins at the nearest pixel, where transformers rounds down."
+    def center_crop(self, image, size, **kwargs):
+        top,left = [round((length - side)/2) for length,side in zip(image.shape[-2:], (size.height,size.width))]
+        return image[...,top:top+size.height,left:left+size.width]
+
 def placement(
     size:tuple[int,int], # Width and height of a picture
     processor:ImageProcessingMixin, # An image processor that resizes, then crops the middle
@@ -166,7 +173,8 @@ def placement(
     elif processor.do_resize: resized = edges.get("width"),edges.get("height")
     if not getattr(processor, "do_center_crop", False): return resized,(0,0),resized
     inner = processor.crop_size["width"],processor.crop_size["height"]
-    return resized,((resized[0] - inner[0])//2, (resized[1] - inner[1])//2),inner
+    to_whole = round if isinstance(processor, OpenClipImages) else floor
+    return resized,(to_whole((resized[0] - inner[0])/2), to_whole((resized[1] - inner[1])/2)),inner
 
 # %% ../../nbs/zoo/06_families.ipynb #e31314d9
 class DualFamily(Family):

@@ -21,10 +21,9 @@ import torch
 from transformers import AutoConfig, AutoTokenizer
 
 from ..core.config import checked, difference, override
-from ..core.files import atomic, reading, require_file, user_path
+from ..core.files import atomic, reading, require_archive, require_file, user_path
 from ..core.show import MarkdownRepr, markdown_table
 from ..core.hub import load_from_hub, loading
-from ..core.stores import require_archive
 from ..data.pictures import within
 from ..data.words import STOP_WORDS
 from ..model.text import load_text, save_text

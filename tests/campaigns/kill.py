@@ -22,10 +22,9 @@ from readers import TINY, encoded_batch, toy_collection
 from tqdm import tqdm
 
 from teran_nb.core.processes import seed_everything
-from teran_nb.core.files import atomic, digest, read_json, write_json
-from teran_nb.core.stores import StoreWriter
+from teran_nb.core.files import digest, read_json, write_json
 from teran_nb.data.convert import Source, convert
-from teran_nb.data.features import Features
+from teran_nb.data.features import Features, FeatureWriter
 from teran_nb.training.learner import fit
 from teran_nb.training.recipe import TrainConfig
 from teran_nb.measure.relevance import rouge_l
@@ -236,14 +235,12 @@ def other_namespace(work):
     ready, go = work / "ready", work / "go"
 
     def slow(folder, inputs):
-        with atomic(folder / "store") as tmp, StoreWriter(tmp) as w:
-            w.put("values", np.arange(9.0))
-            w.sync()
-            for p in [tmp.parent, *tmp.parent.rglob("*")]:
+        with FeatureWriter(folder / "store", "toy", dim=1, boxes=False) as w:
+            w.add("kite", np.ones((1, 1)))
+            for p in [w.tmp.parent, *w.tmp.parent.rglob("*")]:
                 os.utime(p, (0, 0))  # as old as can be
             ready.touch()
             wait_for(go.exists)
-            w.finish({"format": 1})
 
     writer = child(slow, folder, None)
     wait_for(ready.exists)
@@ -256,7 +253,7 @@ def other_namespace(work):
     go.touch()
     code = finish(writer)
     files = sorted(p.name for p in (folder / "store").iterdir()) if (folder / "store").is_dir() else []
-    if done.returncode or code or files != ["manifest.json", "values.bin"]:
+    if done.returncode or code or files != ["image_ids.bin", "image_ids_ends.bin", "manifest.json", "offsets.bin", "values.bin"]:
         return "lost", f"{done.stderr[-300:]} {files}"
     return "right", ""
 
@@ -281,10 +278,9 @@ def left_folder(work):
     folder = work / "gone"
     folder.mkdir(parents=True)
     try:
-        with atomic(folder / "store") as tmp, StoreWriter(tmp) as w:
-            w.put("values", np.arange(9.0))
-            shutil.rmtree(tmp.parent)
-            w.finish({"format": 1})
+        with FeatureWriter(folder / "store", "toy", dim=1, boxes=False) as w:
+            w.add("kite", np.ones((1, 1)))
+            shutil.rmtree(w.tmp.parent)
     except FileNotFoundError as e:
         return ("clear error", str(e)) if not (folder / "store").exists() else ("silent", str(e))
     return "silent", "no error"

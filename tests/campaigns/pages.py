@@ -65,9 +65,9 @@ def write_pages(folder, payloads, rng):
     for i, payload in enumerate(payloads):
         a = replace(model.align(collection.features[i], collection.captions.texts[i]), picture=picture, model_note=payload, warning=payload)
         path = folder / f"view-{i}.html"
-        AlignmentView([a], names=[payload], title=payload).save(path)
+        AlignmentView([a], names=[payload]).save(path)
         pages.append(("view", path))
-    write_site(folder / "site", model, collection, evaluate(model, collection), region_pages=8)
+    write_site(folder / "site", model, collection, evaluate(model, collection))
     pages += [("site", p) for p in sorted((folder / "site").rglob("*.html"))]
     explorer = Explorer(Finder(model, collection), output=folder / "explorer")
     explorer.save(folder / "explorer.html")

@@ -1,0 +1,77 @@
+"""Models in the layouts of other libraries: OpenCLIP's stored outputs, sentence-transformers, files of OpenAI, names of the hub."""
+import json
+import shutil
+
+import pytest
+import torch
+from other_libraries import LATE, OPEN_CLIP, PICTURES, STORED, TEXTS, largest_difference, late_difference, late_folder, open_clip_folder
+
+from teran_nb.core.files import write_json
+from teran_nb.training.runs import load_model
+from teran_nb.zoo.families import unit
+from teran_nb.zoo.opening import family_of
+from teran_nb.zoo.small_models import toy_folder
+
+OUTPUTS = json.loads(STORED.read_text())
+
+
+@pytest.mark.parametrize("kind", OPEN_CLIP)
+def test_images_texts_and_logits_are_those_of_open_clip(kind, tmp_path):
+    stored = OUTPUTS["open_clip"][kind]
+    family = family_of(open_clip_folder(tmp_path / kind, kind, stored["shapes"]))
+    assert max(largest_difference(family, stored).values()) < 1e-5
+
+
+@pytest.mark.parametrize("kind", LATE)
+def test_scores_are_those_of_colpali_engine(kind, tmp_path):
+    stored = OUTPUTS["colpali_engine"][kind]
+    folder, _ = late_folder(tmp_path, kind, stored["shapes"])
+    assert late_difference(family_of(folder), stored) < 1e-4  # sums of 22 to 59 cosines
+
+
+def test_a_root_of_sentence_transformers_is_the_clip_inside(tmp_path):
+    st = pytest.importorskip("sentence_transformers")
+    write_json(tmp_path / "modules.json", [{"idx": 0, "name": "0", "path": "0_CLIPModel", "type": "sentence_transformers.models.CLIPModel"}])
+    toy_folder("clip", tmp_path / "0_CLIPModel")
+    family = load_model(tmp_path).family
+    own = st.SentenceTransformer(str(tmp_path), device="cpu")
+    assert torch.allclose(family.sentences(TEXTS).whole, unit(torch.tensor(own.encode(TEXTS))), atol=1e-5)
+    assert torch.allclose(family.pictures(PICTURES).whole, unit(torch.tensor(own.encode(PICTURES))), atol=1e-5)
+
+
+def cached(monkeypatch, folder, source):
+    "Put a folder into the hub's cache under the name `somebody/model`, and stay offline."
+    snapshot = folder / "models--somebody--model/snapshots" / ("a" * 40)
+    (folder / "models--somebody--model/refs").mkdir(parents=True)
+    (folder / "models--somebody--model/refs/main").write_text("a" * 40)
+    shutil.copytree(source, snapshot)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder))
+    monkeypatch.setattr("transformers.utils.hub.constants.HF_HUB_CACHE", str(folder), raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    return snapshot
+
+
+@pytest.mark.parametrize("kind", ["open_clip", "sentence-transformers", "onnx"])
+def test_a_layout_in_the_cache_of_the_hub(kind, tmp_path, monkeypatch):
+    if kind == "open_clip":
+        source = open_clip_folder(tmp_path / "source", "gelu", OUTPUTS["open_clip"]["gelu"]["shapes"])
+    elif kind == "onnx":
+        source = toy_folder("clip", tmp_path / "source")
+        (source / "model.safetensors").rename(source / "model.onnx")
+    else:
+        source = tmp_path / "source"
+        toy_folder("clip", source / "0_CLIPModel")
+        write_json(source / "modules.json", [{"path": "0_CLIPModel"}])
+    cached(monkeypatch, tmp_path / "hub", source)
+    if kind == "onnx":
+        with pytest.raises(ValueError, match="it is a model in ONNX only"):
+            load_model("somebody/model")
+    else:
+        assert load_model("somebody/model").family.fingerprint == family_of(source).fingerprint
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_a_torchscript_of_openai_is_named(tmp_path):
+    torch.jit.script(torch.nn.Linear(2, 2)).save(tmp_path / "ViT-B-32.pt")
+    with pytest.raises(ValueError, match="TorchScript archive.*open by their name on the hub"):
+        load_model(tmp_path / "ViT-B-32.pt")
