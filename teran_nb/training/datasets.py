@@ -23,7 +23,6 @@ from ..data.collection import Collection, join_collections
 from ..data.hf_datasets import save_dataset
 from ..scenes.scenes import scenes
 from ..photos.prepare import Sources, prepare, sources_digest
-from ..measure.spice import SUBSETS
 from ..measure.relevance import Relevance, read_relevance, rouge_l, spice
 
 # %% ../../nbs/training/03_datasets.ipynb #bd3d5234
@@ -138,7 +137,7 @@ def load_data(
 Collection.description = {} # Set by `load_data`, as are the arguments by which it opened the data
 Collection.source = {}
 
-_RELEVANCES = ("rouge","spice",*(f"spice_{subset}" for subset in SUBSETS))
+_RELEVANCES = ("rouge","spice")
 _MOST_PAIRS = 500_000_000 # Pairs of caption and image for which ROUGE-L is computed: 2 GB, four times COCO's test split
 
 @patch
@@ -155,13 +154,12 @@ def relevance(self:Collection,
     for name,file in files.items():
         one_of(name, _RELEVANCES, f"relevance of the {split} split")
         path = project_path(file)
-        subset = name.removeprefix("spice").removeprefix("_") # such as `colour` of `spice_colour`
-        if file == "program" and name != "rouge": relevances.append(spice(captions, None, subset))
+        if file == "program" and name != "rouge": relevances.append(spice(captions))
         elif not path.is_file():
             raise FileNotFoundError(f"no {name} relevance of the {split} split in {path}; name the file, or leave it out")
         elif name == "rouge" or not path.name.endswith((".jsonl",".jsonl.gz")):
             relevances.append(read_relevance(path, all_captions, name, in_use))
-        else: relevances.append(spice(captions, path, subset))
+        else: relevances.append(spice(captions, path))
     return relevances
 
 # %% ../../nbs/training/03_datasets.ipynb #cf24fc6c

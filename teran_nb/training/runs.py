@@ -34,7 +34,6 @@ from ..zoo.uniter import UniterMatcher, begin_with_uniter, is_uniter, load_unite
 from ..zoo.dual import DualEncoder
 from ..zoo.conse import Conse
 from ..zoo.opening import own_kind, pretrained_name
-from ..measure.relevance import relevance_list
 from ..measure.retrieval import PROTOCOLS, NdcgRule
 from ..measure.evaluation import Evaluation, ensemble, evaluate
 from .recipe import RATE_SCHEDULES, Recipe, recipe, recipe_names
@@ -361,7 +360,7 @@ def evaluate_runs(
     for condition in ("changed","seed","commit","run"):
         values = list(dict.fromkeys(origin[condition] for origin in origins))
         about[condition] = values[0] if len(values) == 1 else " + ".join(map(str, values))
-    options["relevance"] = relevance_list(options.get("relevance", ()))
+    options["relevance"] = list(options.get("relevance", ()))
     evaluations = (evaluate(model, collection, **options, about=about) for model in models) # holds one at a time
     if len(models) == 1: return models[0],next(evaluations)
     name = options.get("protocol") or collection.name
