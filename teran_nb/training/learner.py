@@ -37,7 +37,7 @@ from ..model.text import without_words
 from ..model.saving import load_weights
 from ..model.network import Network
 from ..model.single_stream import Pretraining, hardest_candidates, mined_scores, mined_triplet
-from ..measure.relevance import Relevance, relevance_list, rouge_l
+from ..measure.relevance import Relevance, rouge_l
 from ..measure.retrieval import chance
 from ..measure.results import format_metric, metric_named, own_metrics
 from ..measure.evaluation import evaluate
@@ -529,11 +529,10 @@ def fit(
     resume:bool=False, # Continue from the folder's last.pt
     device:str="auto", # `auto`, `cpu` or `cuda`
     tensorboard:bool=False, # Also write TensorBoard files into the folder
-    relevance:Relevance|Sequence[Relevance]=(), # Of the validation captions, one or several, for NDCG; their ROUGE-L by default
+    relevance:Sequence[Relevance]=(), # Of the validation captions, for NDCG; their ROUGE-L by default
 ) -> History: # Loss and validation metrics of every epoch
     "Train a model; stops and resumes at any step with the same result."
     folder = user_path(folder)
-    relevance = relevance_list(relevance)
     if model.vision is not None: train[0].picture() # a collection without pictures is refused
     _require_trainable(train, val, config, relevance)
     if not resume and (folder/"last.pt").exists():
