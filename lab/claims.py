@@ -3,23 +3,18 @@
 python -m lab.claims runs/ablations/ablations.json     prints the claims of a table that a workflow saved
 """
 
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from teran_nb.core.config import one_of
-from teran_nb.core.files import project_path, read_json
-from teran_nb.core.show import MarkdownRepr, markdown_table
-from teran_nb.measure.results import Result, format_metric, format_seeds, metric_named, paired_bootstrap, read_result, welch
+from teran_nb.core.show import markdown_table
+from teran_nb.measure.results import Result, answered, format_metric, format_seeds, metric_named, paired_bootstrap, read_result, welch
 from teran_nb.measure.retrieval import chance_bound
 from teran_nb.zoo.papers import PUBLISHED, paper_table, published
-
-from .entries import RunMetrics, checked
 
 _OTHERWISE = {"better": "the other way round", "lower": "the other way round", "little": "the difference is large", "fails": "it loses less than half"}
 _DIFFERENCE = {"better": "first - second", "lower": "second - first", "little": "second - 0.9 x first",
@@ -138,72 +133,43 @@ def verdict(
     return ("agrees" if interval[0] > 0 else f"disagrees: {_OTHERWISE[claim.kind]}") + one_seed
 
 
-class Finding(NamedTuple):
-    "A claim with its published and our numbers."
-    claim: Claim  # What the paper says
-    published: tuple  # Of the better and the worse row, as `Retrieval.metrics`; None where nothing is printed
-    ours: tuple  # Of both rows, each a list with one number a seed
-    verdict: str  # Of `verdict`
-    interval: tuple|None = None  # Of `claim_interval`
-
-
-_FOOTNOTE = """Numbers are of the first / second row that the claim compares.
+FOOTNOTE = """Numbers are of the first / second row that the claim compares.
 The 95 % interval is that of the difference, and a claim agrees where all of it is above 0.
 Welch over seeds; with one seed, a paired bootstrap over queries."""
 
 
-@dataclass(frozen=True, repr=False)
-class Findings(MarkdownRepr):
-    "Every claim beside our numbers; shows itself as a table."
-    items: tuple  # Each a `Finding`, in the order of the claims
-
-    def _repr_markdown_(self):
-        protocols = dict.fromkeys(f.claim.protocol for f in self.items if f.claim.protocol)
-        cells = []
-        for f in self.items:
-            metric = f.claim.metric
-            printed = " / ".join(format_metric(value, metric) for value in f.published)
-            ours = " / ".join(format_seeds(values, metric) for values in f.ours)
-            interval = " to ".join(format_metric(end, metric) for end in f.interval) if f.interval else "-"
-            cells.append([f.claim.text, metric_named(metric).heading, printed, ours, _DIFFERENCE[f.claim.kind], interval, f.verdict])
-        header = ["claim","metric",", ".join(["published",*protocols]),"ours, scenes","difference","95 % interval","we find"]
-        return f"{markdown_table(header, cells)}\n\n{_FOOTNOTE}"
-
-
 def findings(
     results: Result,  # Of a table
-    claims: Iterable[Claim]|None = None,  # What to look at; `CLAIMS` when None
-) -> Findings:  # One for each claim whose rows are there
+    claims: Iterable[Claim] = CLAIMS,  # What to look at
+) -> pd.DataFrame:  # A row for each claim whose rows are there, as text
     "What the papers claim beside what we find."
-    items = []
-    for claim in CLAIMS if claims is None else claims:
+    rows, protocols = [], {}
+    for claim in claims:
         one_of(claim.kind, _DIFFERENCE, "kind of claim")
         sides = (claim.better,claim.metric),(claim.worse,claim.against or claim.metric)
         if any(row not in results.lines for row, _ in sides): continue
-        ours = []
-        for row, metric in sides:
-            values = [r.metrics.get(metric) for r in results.lines[row]]
-            ours.append([value for value in values if pd.notna(value)])
+        ours = [[value for value in results.values(row, metric) if pd.notna(value)] for row, metric in sides]
         if not all(ours): continue
-        printed = tuple(_printed(row, metric, claim.protocol) for row, metric in sides)
-        chance_level = chance_bound(results.lines[claim.better][0], claim.metric) if not claim.against else -np.inf
-        queries = _answered(results, claim) if min(map(len, ours)) == 1 else ()
-        verdict_text = verdict(claim, *ours, chance_level, queries)
-        items.append(Finding(claim, printed, tuple(ours), verdict_text, claim_interval(claim, *ours, queries)))
-    return Findings(tuple(items))
+        first, second = results.lines[claim.better][0],results.lines[claim.worse][0]
+        chance_level = -np.inf if claim.against else chance_bound(first, claim.metric)
+        queries = (answered(first, claim.metric),answered(second, claim.metric)) if min(map(len, ours)) == 1 and not claim.against else ()
+        if any(known is None for known in queries): queries = ()
+        interval = claim_interval(claim, *ours, queries)
+        if claim.protocol: protocols[claim.protocol] = None
+        def printed(values, metric=claim.metric): return " / ".join(format_metric(value, metric) for value in values)
+        rows.append([claim.text, metric_named(claim.metric).heading, printed(_printed(*side, claim.protocol) for side in sides),
+                     " / ".join(format_seeds(values, claim.metric) for values in ours), _DIFFERENCE[claim.kind],
+                     " to ".join(format_metric(end, claim.metric) for end in interval) if interval else "-",
+                     verdict(claim, *ours, chance_level, queries)])
+    header = ["claim","metric",", ".join(["published",*protocols]),"ours, scenes","difference","95 % interval","we find"]
+    return pd.DataFrame(rows, columns=header)
 
 
-def _answered(results, claim):
-    "Whether the first seed of both rows answered each query; empty where the ranks of its queries are not known."
-    recall = re.fullmatch("(t2i|i2t)_r([0-9]+)", claim.metric)
-    if recall is None or claim.against: return ()
-    answered = []
-    for row in (claim.better,claim.worse):
-        path = project_path(results.values(row, "run")[0] or ".")/f"metrics-{row}.json"
-        ranks = checked(RunMetrics, read_json(path, dict), path).ranks if path.is_file() else {}
-        if recall[1] not in ranks: return ()
-        answered.append(np.array(ranks[recall[1]]) < int(recall[2]))
-    return answered
+def as_markdown(
+    found: pd.DataFrame,  # From `findings`
+) -> str:
+    "The table of a document."
+    return f"{markdown_table(list(found), found.values)}\n\n{FOOTNOTE}"
 
 
 def _printed(row, metric, protocol):
@@ -216,4 +182,4 @@ def _printed(row, metric, protocol):
     return numbers.metrics.get(metric) if numbers else None
 
 
-if __name__ == "__main__": print(findings(read_result(sys.argv[1]))._repr_markdown_())
+if __name__ == "__main__": print(as_markdown(findings(read_result(sys.argv[1]))))

@@ -14,7 +14,6 @@ from scipy.special import stdtrit
 
 from teran_nb.core.config import one_of
 from teran_nb.core.files import digest, project_path, read_json, write_json
-from teran_nb.core.show import markdown_table
 from teran_nb.data.collection import Collection
 from teran_nb.measure.results import OF_SEED, OWN_LINE, Measured, Result, read_result
 from teran_nb.training.datasets import load_data
@@ -94,21 +93,13 @@ def entry_path(
     return project_path(table)/_file_name(row)
 
 
-def checked(
-    model: type[BaseModel],
-    content: Any,  # Of a file, or to be written
-    path: Path,  # The file
-) -> BaseModel:  # An object of the model
+def _checked_entry(content, path):
     "Content of the right shape; otherwise the first fault is named (ValueError)."
-    try: return model.model_validate(content)
+    try: entry = Entry.model_validate(content)
     except ValidationError as e:
         fault = e.errors()[0]
-        place = ".".join(map(str, fault["loc"])) or model.__name__
+        place = ".".join(map(str, fault["loc"])) or "Entry"
         raise ValueError(f"{path}: {place}: {fault['msg'][:200]}; CONTRIBUTING.md says what an entry holds") from None
-
-
-def _checked_entry(content, path):
-    entry = checked(Entry, content, path)
     if path.name != _file_name(entry.row): raise ValueError(f"{path}: the row is {entry.row!r}; name the file {_file_name(entry.row)}")
     return entry
 
@@ -155,13 +146,6 @@ def data_fingerprint(
     return digest([of_captions,{part: sums.get(part) for part in ("offsets","values","boxes")}])[:16]
 
 
-class RunMetrics(BaseModel):
-    "What a run has measured on its test split, in its folder."
-    metrics: dict[str,_Number|None]
-    about: dict[str,Any]
-    ranks: dict[str,list[int]] = {}  # From 0, by direction and query
-
-
 def read_measured(
     paths: Iterable[str|Path],  # Tables that `Result.save` wrote as JSON, or folders of tested runs
     rows: Iterable[str] = (),  # Rows to read; all of them when empty
@@ -192,9 +176,9 @@ def _saved_run(run):
     trained = {"epochs": Run(run).recipe.train.epochs, "run": str(run)}
     results = []
     for path in files:
-        measured = checked(RunMetrics, read_json(path, dict), path)
-        metrics = {name: value for name, value in measured.metrics.items() if value is not None}
-        results.append(Measured(metrics, measured.about | trained))
+        measured = read_json(path, dict)
+        metrics = {name: value for name, value in measured["metrics"].items() if value is not None}
+        results.append(Measured(metrics, measured["about"] | trained))
     return results
 
 
@@ -346,18 +330,3 @@ def _require_comparable(row, result, records, entry, table):
     ours = {record.data for record in records}
     if different := different_data([*records,*entry.records], entry.conditions["protocol"]) - ours:
         raise ValueError(f"{row} cannot be compared with {table}: the data are {', '.join(ours)} now and {', '.join(different)} there")
-
-
-def require_reproduced(
-    again: Result,  # Measured now
-    table: str|Path,  # Folder of a table that has these rows
-    data: str = "",  # As in `enter`
-) -> pd.DataFrame:  # As in `compare_with_table`
-    "Compare results with the registry, and refuse a number that lies outside of its interval (ValueError)."
-    compared = compare_with_table(again, table, data)
-    outside = compared[~compared.inside]
-    if len(outside):
-        listed = markdown_table(list(outside), outside.round(4).values.tolist())
-        raise ValueError(f"{len(outside)} of {len(compared)} numbers lie where no further seed of {table} is expected, "
-                         f"or are others than those of the same seed on the same machine:\n{listed}")
-    return compared

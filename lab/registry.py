@@ -23,8 +23,8 @@ from teran_nb.measure.results import Result
 from teran_nb.training.compare import trainings, without_contexts
 from teran_nb.training.runs import Run
 
-from .claims import findings
-from .entries import NOT_RECORDED, enter, read_measured, read_table, require_reproduced
+from .claims import as_markdown, findings
+from .entries import NOT_RECORDED, compare_with_table, enter, read_measured, read_table
 
 # tables of documents
 
@@ -93,7 +93,7 @@ def registry_table(
     "A table of the registry, as a document has it."
     one_of(kind, ("table","claims","trainings","conditions"), "kind of table")
     results = read_table(table, rows)
-    if kind == "claims": return findings(results)._repr_markdown_()
+    if kind == "claims": return as_markdown(findings(results))
     if kind == "trainings": return _frame_table(trainings(results))
     if kind == "conditions": return _conditions_line(_shared_conditions(results))
     conditions = _conditions_line(_own_conditions(results, usual or {}))
@@ -181,7 +181,11 @@ def main(
     if options.verb == "print": return fill_documents(options.documents) or "filled"
     if options.verb == "show": return read_table(options.table)
     measured = read_measured(options.runs, options.rows)
-    if options.verb == "check": return require_reproduced(measured, options.table, options.data)
+    if options.verb == "check":
+        compared = compare_with_table(measured, options.table, options.data)
+        if compared.inside.all(): return compared
+        raise ValueError(f"numbers lie where no further seed of {options.table} is expected, or are others than those of the same seed "
+                         f"on the same machine:\n{compared[~compared.inside].round(4).to_string()}")
     command = workflow_command(options.command) if options.command.endswith(".ipynb") else options.command
     if options.pairs:
         command = command or "python -m lab.registry " + shlex.join(arguments or sys.argv[1:])

@@ -13,7 +13,7 @@ from test_sockets import look_at
 
 from teran_nb.data.collection import Collection
 from teran_nb.data.image import Image as GivenImage
-from teran_nb.data.hf_datasets import PICTURES_ONLY, from_dataset, to_dataset
+from teran_nb.data.hf_datasets import save_dataset, to_dataset
 from teran_nb.training.datasets import load_data
 from teran_nb.measure.evaluation import evaluate
 from teran_nb.measure.retrieval import retrieval
@@ -81,10 +81,9 @@ def test_small_pictures_have_boxes_in_pixels_of_the_features(drawn, clip, tmp_pa
     assert boxed.align(small[0], "a house").size == drawn[0].regions.size
 
 
-def test_a_collection_without_region_features_is_read(drawn, clip, tmp_path):
+def test_the_pictures_of_a_dataset_are_read(drawn, clip, tmp_path):
     few = drawn.select(range(4))
-    pictures = from_dataset(to_dataset(few), tmp_path / "pictures", captions="captions", ids="image_id")
-    assert pictures.features.extractor == PICTURES_ONLY and pictures.features.dim == 1
+    pictures = load_data(save_dataset(to_dataset(few), tmp_path / "pictures", captions="captions", ids="image_id"))
     model = load_model(clip)
     assert np.array_equal(model.encode_images(pictures).whole, model.encode_images(few).whole)
     assert evaluate(model, pictures).sim.shape == (4, len(few.captions))

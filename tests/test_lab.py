@@ -7,13 +7,12 @@ import torch
 from conftest import SHARED, toy_result
 from torch import nn
 
-from lab.claims import CLAIMS, Claim, claim_interval, findings, verdict
+from lab.claims import CLAIMS, Claim, as_markdown, claim_interval, findings, verdict
 from lab.published_training import reference_batch, reference_losses, reference_optimizer, reference_outputs
 from teran_nb.core.processes import seed_everything
-from teran_nb.core.files import write_json
 from teran_nb.data.features import Regions
 from teran_nb.data.words import STOP_WORDS
-from teran_nb.measure.results import Result, format_seeds
+from teran_nb.measure.results import Result
 from teran_nb.model.regions import RegionConfig, StackConfig, region_batch
 from teran_nb.model.text import TextConfig, text_encoder
 from teran_nb.training.recipe import recipe_names
@@ -58,21 +57,21 @@ def test_one_seed_is_decided_by_its_queries():
     assert verdict(BETTER, [.5, .52], [.1, .12], chance_level=.2) == "not learned"
 
 
-def test_findings_of_a_table(tmp_path):
+def test_findings_of_a_table():
     "Numbers of the papers beside ours; with one seed the ranks of a run decide."
     def lines(*recalls, **about):
         return {row: tuple(replace(r, about=r.about | {"model": row} | about) for r in toy_result(*values).lines["teran-mrsw"]) for row, values in
                 zip(("teran-mrsw", "tern"), recalls)}
     table = findings(Result(lines([.5, .52], [.2, .22])))
-    first = table.items[0]
-    assert (first.claim.text, first.verdict, first.published) == ("TERAN finds more images than TERN", "agrees", (.65, .519))
-    text = " ".join(table._repr_markdown_().split())
+    first = table.iloc[0]
+    assert (first.claim, first["we find"], first["published, COCO 1K"]) == ("TERAN finds more images than TERN", "agrees", "65.0 / 51.9")
+    text = " ".join(as_markdown(table).split())
     assert "| TERAN finds more images than TERN |" in text and "65.0 / 51.9" in text
-    for row, share in (("teran-mrsw", 2), ("tern", 10)):
-        write_json(tmp_path / f"metrics-{row}.json", {"metrics": {}, "about": {}, "ranks": {"t2i": [0 if i % share == 0 else 3 for i in range(100)]}})
-    assert findings(Result(lines([.5], [.2], run=str(tmp_path)))).items[0].verdict == "agrees (one seed)"
-    assert format_seeds(first.ours[0], "t2i_r1") == "51.0 ± 1.4" and "51.0 ± 1.4 / 21.0 ± 1.4" in text
-    assert "isda" not in {finding.claim.metric for finding in table.items}
+    ranked = {row: {"t2i": [0 if i % share == 0 else 3 for i in range(100)]} for row, share in (("teran-mrsw", 2), ("tern", 10))}
+    one_seed = {row: (replace(measured[0], ranks=ranked[row]),) for row, measured in lines([.5], [.2]).items()}
+    assert findings(Result(one_seed))["we find"][0] == "agrees (one seed)"
+    assert first["ours, scenes"] == "51.0 ± 1.4 / 21.0 ± 1.4" and "51.0 ± 1.4 / 21.0 ± 1.4" in text
+    assert not table.metric.str.contains("ISDa").any()
 
 
 # the published training code

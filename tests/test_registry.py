@@ -11,8 +11,7 @@ import yaml
 from conftest import ROOT, play, toy_result
 
 from lab.entries import (
-    NOT_RECORDED, compare_with_table, data_fingerprint, different_data, enter, entry_path, prediction_interval, read_entry, read_measured, read_table,
-    require_reproduced)
+    NOT_RECORDED, compare_with_table, data_fingerprint, different_data, enter, entry_path, prediction_interval, read_entry, read_measured, read_table)
 from lab.registry import fill_document, fill_documents, main, registry_table, workflow_command
 from teran_nb.core import processes
 from teran_nb.core.files import write_json
@@ -197,8 +196,9 @@ def test_comparing_with_a_table(tmp_path):
     both = toy_result(.14, .12).lines["teran-mrsw"]
     partly = Result({"teran-mrsw": (both[0], replace(both[1], metrics={"grounding": .3}))})  # the second has no recall
     assert compare_with_table(partly, tmp_path).inside.tolist() == [True, False, True, True]
-    with pytest.raises(ValueError, match="1 of 2 numbers lie where no further seed of"):
-        require_reproduced(toy_result(.9), tmp_path)
+    toy_result(.9).save(tmp_path / "now/again.json")
+    with pytest.raises(ValueError, match="numbers lie where no further seed of"):
+        main(["check", str(tmp_path), str(tmp_path / "now/again.json")])
 
 
 # documents

@@ -27,7 +27,7 @@ from teran_nb.look.galleries import show_gallery, show_sentences
 from teran_nb.look.show import show_alignment, show_grounding, show_receipt
 from teran_nb.look.website import write_site
 from teran_nb.look.view import view
-from teran_nb.data.inputs import toy_regions
+from teran_nb.data.collection import toy_regions
 from teran_nb.model.alignment import POOLINGS
 from teran_nb.model.heads import HEADS, CrossEncoderHead, Head
 from teran_nb.model.losses import LOSSES

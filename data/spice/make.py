@@ -2,6 +2,6 @@
 from pathlib import Path
 
 from teran_nb.scenes.scenes import scenes
-from teran_nb.measure.spice_program import parse_tuples
+from teran_nb.measure.spice import parse_tuples
 
 parse_tuples(scenes("test").captions).save(Path(__file__).parent/"scenes-test.jsonl.gz")

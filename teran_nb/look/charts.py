@@ -167,12 +167,12 @@ def show_pairs(
     shifts = .16*(np.arange(len(rates)) - (len(rates)-1)/2) # of the models of one kind of pair
     for name,shift,colour,marker in zip(rates, shifts, cycle(COLOURS), cycle(_MARKERS)):
         y = np.arange(len(kinds)) + shift
-        shares = 100*pd.DataFrame(rates[name])[["low","right","high"]]
+        shares = 100*rates[name][["low","right","high"]]
         ax.hlines(y, shares.low, shares.high, color=colour, lw=1.5)
         ax.plot(shares.right, y, marker, color=colour, markersize=5, label=plain(name))
-    ax.vlines([100*r.chance for r in kinds], np.arange(len(kinds))-.45, np.arange(len(kinds))+.45,
+    ax.vlines(100*kinds.chance, np.arange(len(kinds))-.45, np.arange(len(kinds))+.45,
               color="grey", ls=":", lw=1, label="chance")
-    names = [f"{shortened(r.kind, 32)} ({r.n_pairs:,})" for r in kinds]
+    names = [f"{shortened(kind, 32)} ({n:,})" for kind,n in zip(kinds.kind, kinds.n_pairs)]
     ax.set(yticks=range(len(kinds)), yticklabels=names, xlim=(0,102), ylim=(len(kinds)-.4,-.6), xlabel="right, %")
     legend_rows = (len(ax.get_legend_handles_labels()[1]) + 2)//3
     ax.set_title("Minimal pairs: the true caption scores higher", pad=8+13*legend_rows) # above the legend

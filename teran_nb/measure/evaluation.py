@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from torch import Tensor
 
 from ..core.files import write_json
@@ -20,7 +19,7 @@ from ..data.collection import Collection
 from ..scenes.minimal_pairs import MinimalPairs
 from ..model.encoder import Encoded, Encoder
 from ..model.single_stream import relation_distances
-from .relevance import Relevance, relevance_list
+from .relevance import Relevance
 from .results import Measured, Result
 from .retrieval import NdcgRule, Protocol, folds, named_protocol, retrieval
 from .grounding import Grounding, grounding
@@ -60,8 +59,7 @@ class Evaluation(MarkdownRepr):
         if self.grounding is not None:
             saved |= {"grounding": self.grounding.kinds, "grounding_about": self.grounding.rule.describe()}
         if self.pair_scores is not None:
-            rates = pd.DataFrame(self.pair_scores.rates).rename(columns={"n_pairs": "pairs"}) # the name in metrics.json
-            saved["pairs"] = rates.to_dict("records")
+            saved["pairs"] = self.pair_scores.rates.rename(columns={"n_pairs": "pairs"}).to_dict("records")
         write_json(path, saved)
 
 # %% ../../nbs/measure/06_evaluation.ipynb #51361721
@@ -69,7 +67,7 @@ def evaluate(
     model:Encoder, # What to evaluate
     collection:Collection, # Images and captions
     protocol:str|Protocol="", # Name in `PROTOCOLS`, or a `Protocol`; all of the collection by default
-    relevance:Relevance|Sequence[Relevance]=(), # Of its captions for its images, one or several, for NDCG
+    relevance:Iterable[Relevance]=(), # Of its captions for its images, for NDCG
     ndcg:NdcgRule=NdcgRule(), # How NDCG is computed
     pooling:str="", # Pooling of the alignment to rank by; empty for the ranking of the model
     rerank:int=0, # Only of a cross-encoder: score the first k results of each query, ranked by its alignment; 0 for all
@@ -88,7 +86,7 @@ def evaluate(
         raise ValueError(f"{collection!r}: without captions nothing can be measured; "
                          "ask it by sentences of your own, as the notebook mine does")
     protocol = named_protocol(protocol or collection.name)
-    relevance = relevance_list(relevance)
+    relevance = list(relevance)
     folds(protocol, captions.image_of, len(collection)) # refuses a wrong number of images before anything is encoded
     for r in relevance: r.require_captions(captions)
     model.check_rerank(rerank, pooling)
@@ -118,7 +116,7 @@ def ensemble(
     members:Iterable[Evaluation], # One for each model, on the same images and captions; an iterator needs less memory
     image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`
     protocol:str|Protocol="all", # As in `evaluate`
-    relevance:Relevance|Sequence[Relevance]=(), # As in `evaluate`
+    relevance:Iterable[Relevance]=(), # As in `evaluate`
     ndcg:NdcgRule=NdcgRule(), # As in `evaluate`
     about:dict|None=None, # As in `evaluate`
 ) -> Evaluation: # Encodings are those of the first member; grounding belongs to single models, so there is none

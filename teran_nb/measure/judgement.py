@@ -24,8 +24,7 @@ from ..core.files import project_path, read_text, user_path
 from ..core.show import MarkdownRepr, jpeg_uri, markdown_table
 from ..data.captions import Captions, NameIndex
 from ..data.caption_files import table_rows
-from ..data.collection import Collection
-from ..data.inputs import Images
+from ..data.collection import Collection, Images
 from ..data.words import matching_words
 from ..model.encoder import Encoded, Encoder
 from ..zoo.papers import paper_table, published_row

@@ -86,8 +86,7 @@ def metric_named(
         heading = name if metric.heading == base else f"{prefix} {metric.heading}"
         return metric._replace(label=f"{side} {metric.label}", heading=heading)
     if prefix == "ndcg" and base:
-        kind,_,subset = base.partition("_")
-        label = f"NDCG {RELEVANCE_LABELS[kind]} {subset}".strip() if kind in RELEVANCE_LABELS else f"NDCG {base}"
+        label = f"NDCG {RELEVANCE_LABELS.get(base, base)}"
         return Metric(label, "NDCG", label, 3)
     if name[-6:] in ("_tau_b","_tau_c"): metric = Metric(f"{name[:-6]} tau-{name[-1]}") # agreement with people
     elif prefix == "pairs" and base: metric = Metric(base.replace("_", " "))

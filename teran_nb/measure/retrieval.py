@@ -8,7 +8,7 @@ __all__ = ['PROTOCOLS', 'ranking', 'Ranks', 'ranks', 'recall_at_k', 'Protocol', 
 
 # %% ../../nbs/measure/03_retrieval.ipynb #8461cbe0
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..core.config import Count, Positive, configuration
 from ..core.files import home, read_json, require_file, user_path
-from .relevance import Relevance, relevance_list
+from .relevance import Relevance
 from .results import RECALLS, Measured, Result, measure_own
 
 # %% ../../nbs/measure/03_retrieval.ipynb #e5c6bf36
@@ -46,14 +46,6 @@ class Ranks(NamedTuple):
     i2t:np.ndarray # Best rank of each image's captions, `(images,)`
     t2i:np.ndarray # Rank of each caption's image, `(captions,)`
 
-def _image_rows(image_of, images):
-    "The row of each caption's image, as numbers."
-    rows = np.asarray(image_of)
-    if rows.ndim != 1 or rows.size and (rows.dtype.kind not in "iu" or not 0 <= rows.min() <= rows.max() < images):
-        raise ValueError(f"the images of captions are {str(rows)[:100]}; give the row of each caption's image, "
-                         f"a whole number from 0 to {images-1}")
-    return rows.astype(np.int64)
-
 def _true_rank(sim, true):
     "Rank of candidate `true[q]` for each row `q` of `sim`, without sorting."
     true_sim = sim.gather(1, true[:,None])
@@ -67,10 +59,7 @@ def ranks(
     "Ranks of the true matches, the same as their places in `ranking`."
     sim = torch.as_tensor(sim).cpu()
     if not sim.is_floating_point(): sim = sim.double()
-    if sim.ndim != 2 or not sim.numel() or len(image_of) != sim.shape[1]:
-        raise ValueError(f"similarities of the shape {tuple(sim.shape)} and {len(image_of)} captions; "
-                         "ranks need (images, captions), at least one of each")
-    image_of = torch.from_numpy(_image_rows(image_of, len(sim)))
+    image_of = torch.from_numpy(np.array(image_of, np.int64))
     wrong = int((~torch.isfinite(sim)).sum())
     if wrong: raise ValueError(f"{wrong} similarities are NaN or infinite; the model or its input is broken")
     bare = np.setdiff1d(np.arange(len(sim)), image_of)
@@ -128,7 +117,7 @@ def folds(
         raise ValueError(f"{protocol.name} ranks {wanted} images, and here are {images:,}; "
                          "choose another protocol, or the split it is for")
     size = images // protocol.folds
-    fold_of = _image_rows(image_of, images) // max(size, 1)
+    fold_of = np.asarray(image_of) // max(size, 1)
     return [(np.arange(f*size, (f+1)*size),np.flatnonzero(fold_of == f)) for f in range(protocol.folds)]
 
 # %% ../../nbs/measure/03_retrieval.ipynb #66be8bf0
@@ -276,15 +265,14 @@ def retrieval(
     sim:Tensor|np.ndarray, # Similarities, `(images, captions)`
     image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`
     protocol:str|Protocol="all", # Name in `PROTOCOLS`, or a `Protocol`; any other name ranks all against all
-    relevance:Relevance|Sequence[Relevance]=(), # Of all captions for all images, one or several, for NDCG
+    relevance:Iterable[Relevance]=(), # Of all captions for all images, for NDCG
     ndcg:NdcgRule=NdcgRule(), # How NDCG is computed
     about:dict|None=None, # Further conditions of the numbers: model, seed, commit
 ) -> Result: # Recall@1, 5, 10, median and mean rank, NDCG@25 and registered metrics, in both directions
     "Evaluate a similarity matrix."
     sim = torch.as_tensor(sim).cpu()
     protocol = named_protocol(protocol)
-    relevance = relevance_list(relevance)
-    for r in relevance: r.require(sim.shape[1], sim.shape[0])
+    relevance = list(relevance)
     parts = folds(protocol, image_of, len(sim))
     image_of = np.asarray(image_of, dtype=np.int64)
     images,captions = parts[0]
@@ -314,12 +302,12 @@ def chance(
     image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`
     images:int, # Number of images
     protocol:str|Protocol="all", # As in `retrieval`
-    relevance:Relevance|Sequence[Relevance]=(), # As in `retrieval`
+    relevance:Iterable[Relevance]=(), # As in `retrieval`
     seed:int=0, # Of the guesses
     ndcg:NdcgRule=NdcgRule(), # As in `retrieval`
 ) -> Result: # Of a model called `chance`
     "Evaluate random similarities; the mean of many draws where there are fewer than 250 images."
-    relevance = relevance_list(relevance)
+    relevance = list(relevance)
     generator = torch.Generator().manual_seed(seed)
     draws = []
     count = 1 if images >= 250 else 2000//max(images, 1)

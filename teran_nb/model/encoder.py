@@ -19,9 +19,8 @@ from torch import Tensor
 
 from ..core.config import one_of
 from ..data.features import Regions
-from ..data.collection import Collection
+from ..data.collection import Collection, Images, Sentences, as_images, given_sentences
 from ..data.image import Image
-from ..data.inputs import Images, Sentences, as_images, given_sentences
 from ..photos.extractors import Extractor, extract_picture
 from ..photos.extraction import rebuild_extractor
 from .alignment import POOLINGS

@@ -27,8 +27,7 @@ from ..core.config import configuration, one_of
 from ..core.processes import seed_everything
 from ..core.show import progress
 from ..data.features import Regions
-from ..data.collection import Collection
-from ..data.inputs import Images, Sentences, as_images, given_sentences, region_counts
+from ..data.collection import Collection, Images, Sentences, as_images, given_sentences, region_counts
 from ..data.provenance import Provenance
 from ..data.words import split_words, stop_words
 from ..photos.extractors import Extractor, Patches, PatchesConfig

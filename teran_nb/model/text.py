@@ -30,7 +30,7 @@ from ..core.config import Count, Positive, configuration
 from ..core.show import progress
 from ..core.hub import load_from_hub, load_whole_model, loading, require_model_folder, require_rows, wheel_folder
 from ..data.words import make_tokenizer
-from ..data.inputs import Sentences, given_sentences
+from ..data.collection import Sentences, given_sentences
 from .encoded import CaptionWords
 
 # %% ../../nbs/model/07_text.ipynb #db374a29

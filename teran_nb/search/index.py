@@ -25,9 +25,8 @@ from ..core.config import checked, one_of
 from ..core.show import progress
 from ..core.files import user_path
 from ..core.packed import Packed
-from ..data.collection import Collection
+from ..data.collection import Collection, Images, Sentences, as_images, given_sentences, place_name
 from ..data.image import Image
-from ..data.inputs import Images, Sentences, as_images, given_sentences, place_name
 from ..data.pictures import find_pictures
 from ..model.alignment import POOLINGS
 from ..model.encoded import Encoded

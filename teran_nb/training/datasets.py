@@ -20,11 +20,9 @@ from ..data.captions import PICTURE_SUFFIXES, Captions
 from ..data.caption_files import read_captions
 from ..data.features import Features
 from ..data.collection import Collection, join_collections
-from ..data.hf_datasets import from_dataset
+from ..data.hf_datasets import save_dataset
 from ..scenes.scenes import scenes
-from ..photos.extractors import build_extractor
 from ..photos.prepare import Sources, prepare, sources_digest
-from ..measure.spice import SUBSETS
 from ..measure.relevance import Relevance, read_relevance, rouge_l, spice
 
 # %% ../../nbs/training/03_datasets.ipynb #bd3d5234
@@ -97,9 +95,9 @@ def _open_photographs(language, missing):
     return Collection(described.features, captions, described.pictures, name="photos", about=about)
 
 def _as_folder(data):
-    "The folder of a dataset of the library `datasets`, which is written at first use; a name as it is."
+    "The folder of the pictures of a dataset of the library `datasets`, which are written at first use; a name as it is."
     if isinstance(data, (str,Path)): return data
-    return str(from_dataset(data, extractor=build_extractor("windows")).features.path.parent)
+    return str(save_dataset(data))
 
 def load_data(
     data:Any="scenes", # `scenes`; `photos`; a folder of a collection, of features or of pictures; a dataset; a list of these
@@ -139,7 +137,7 @@ def load_data(
 Collection.description = {} # Set by `load_data`, as are the arguments by which it opened the data
 Collection.source = {}
 
-_RELEVANCES = ("rouge","spice",*(f"spice_{subset}" for subset in SUBSETS))
+_RELEVANCES = ("rouge","spice")
 _MOST_PAIRS = 500_000_000 # Pairs of caption and image for which ROUGE-L is computed: 2 GB, four times COCO's test split
 
 @patch
@@ -156,13 +154,12 @@ def relevance(self:Collection,
     for name,file in files.items():
         one_of(name, _RELEVANCES, f"relevance of the {split} split")
         path = project_path(file)
-        subset = name.removeprefix("spice").removeprefix("_") # such as `colour` of `spice_colour`
-        if file == "program" and name != "rouge": relevances.append(spice(captions, None, subset))
+        if file == "program" and name != "rouge": relevances.append(spice(captions))
         elif not path.is_file():
             raise FileNotFoundError(f"no {name} relevance of the {split} split in {path}; name the file, or leave it out")
         elif name == "rouge" or not path.name.endswith((".jsonl",".jsonl.gz")):
             relevances.append(read_relevance(path, all_captions, name, in_use))
-        else: relevances.append(spice(captions, path, subset))
+        else: relevances.append(spice(captions, path))
     return relevances
 
 # %% ../../nbs/training/03_datasets.ipynb #cf24fc6c

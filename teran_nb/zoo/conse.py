@@ -16,7 +16,7 @@ from torch import Tensor
 from ..core.config import configuration
 from ..core.packed import Packed
 from ..core.files import digest
-from ..data.inputs import Images, Sentences, given_sentences
+from ..data.collection import Images, Sentences, given_sentences
 from ..photos.efficientnet import EfficientNet
 from ..photos.extractors import Extractor, Windows
 from ..model.encoded import Encoded

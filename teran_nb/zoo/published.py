@@ -22,7 +22,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from ..core.config import Count, configuration, one_of
 from ..core.packed import Packed
-from ..data.inputs import Sentences
+from ..data.collection import Sentences
 from ..data.words import STOP_WORDS
 from ..model.alignment import POOLINGS
 from ..model.losses import triplet

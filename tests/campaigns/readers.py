@@ -29,12 +29,12 @@ from teran_nb.data.convert import Source, convert, read_class_names, read_sizes
 from teran_nb.photos.duplicates import find_duplicates
 from teran_nb.data.features import FeatureWriter, Features
 from teran_nb.measure.judgement import read_judgements
-from teran_nb.measure.pairs import read_aro, read_pairs, read_sugarcrepe, read_winoground
+from teran_nb.measure.pairs import _benchmark_pairs, read_pairs
 from teran_nb.measure.retrieval import coco_judgements
 from teran_nb.data.words import read_phrases, stop_words
 from teran_nb.data.pictures import read_picture
 from teran_nb.data.provenance import open_provenance, provenance, save_provenance
-from teran_nb.measure.spice import Tuples, read_subsets, read_synonyms
+from teran_nb.measure.spice import Tuples, read_synonyms
 from teran_nb.training.learner import fit, read_checkpoint
 from teran_nb.training.recipe import Recipe, TrainConfig, recipe
 from teran_nb.measure.results import Measured, Result, read_result
@@ -366,7 +366,7 @@ def make_tuples(folder):
     for i in range(len(captions.image_ids)):
         texts = tuple(t for t, k in zip(captions.texts, captions.image_of) if k == i)
         parsed[texts] = [["kite"], ["house"]]
-    Tuples(parsed, {"kite": frozenset([1, 2])}, {"colour": frozenset(["orange"])}).save(folder / "tuples.jsonl")
+    Tuples(parsed, {"kite": frozenset([1, 2])}).save(folder / "tuples.jsonl")
 
 
 def read_some_tuples(folder):
@@ -376,16 +376,14 @@ def read_some_tuples(folder):
 
 def make_jar(folder):
     "The files of SPICE's program that are read, in one archive."
-    lists = 'commonColors = asList("red", "blue"); smallNumbers = asList("two"); sizeAdjectives = asList("big");'
     with zipfile.ZipFile(folder / "spice.jar", "w", zipfile.ZIP_DEFLATED) as z:
         z.writestr("synonym/english.synsets", "mouse\n1 2\nbus\n3\n")
         z.writestr("synonym/english.exceptions", "mouse\nmice\n")
-        z.writestr("edu/anu/spice/TupleFilter.java", lists)
 
 
 def read_jar(folder):
-    words, lists = read_synonyms(folder / "spice.jar"), read_subsets(folder / "spice.jar")
-    return digest([{word: sorted(words(word)) for word in ("mouse", "mice", "car", "cars", "two")}, {name: sorted(of) for name, of in lists.items()}])
+    words = read_synonyms(folder / "spice.jar")
+    return digest({word: sorted(words(word)) for word in ("mouse", "mice", "car", "cars", "two")})
 
 
 def make_carded(folder):
@@ -530,15 +528,15 @@ READERS = [
     Reader("original: model", made(make_original), lambda f: load_original(f / "mine.pth.tar"), lambda m: bool(all(p.isfinite().all() for p in m.parameters())),
            only="mine.pth.tar"),
     Reader("results", make_results, lambda f: read_result(f / "results.json"), results_hold),
-    Reader("pairs: sugarcrepe", made(make_pairs, "swap.json"), lambda f: read_sugarcrepe(f / "swap.json"), pairs_hold),
-    Reader("pairs: aro", made(make_pairs, "aro.json"), lambda f: read_aro(f / "aro.json"), pairs_hold),
+    Reader("pairs: sugarcrepe", made(make_pairs, "swap.json"), lambda f: _benchmark_pairs(f / "swap.json"), pairs_hold),
+    Reader("pairs: aro", made(make_pairs, "aro.json"), lambda f: _benchmark_pairs(f / "aro.json"), pairs_hold),
     Reader("pairs: any", made(make_pairs), lambda f: [*read_pairs(f / "aro.json", f).items, *read_pairs(f / "examples.jsonl", f).items], pairs_hold, only="[ae]*.json*"),
     Reader("ratings: flickr8k", make_ratings, lambda f: read_judgements(f / "expert.tsv", RATED), ratings_hold, only="expert.tsv"),
     Reader("ratings: table", make_ratings, lambda f: read_judgements(f / "mine.csv", RATED), ratings_hold, only="mine.csv"),
     Reader("coco judgements", make_judged, lambda f: coco_judgements(f), judged_hold),
     Reader("stop-words", lambda f: (f / "words.txt").write_text("a\nthe\nof"), lambda f: stop_words(str(f / "words.txt")), lambda w: all(type(x) is str and x for x in w)),
     Reader("website", make_site, _previous_files, lambda names: all(".." not in name and not name.startswith("/") for name in names), only="site.json"),
-    Reader("pairs: winoground", made(make_pairs, "examples.jsonl"), lambda f: read_winoground(f / "examples.jsonl"), pairs_hold),
+    Reader("pairs: winoground", made(make_pairs, "examples.jsonl"), lambda f: _benchmark_pairs(f / "examples.jsonl"), pairs_hold),
     Reader("configuration", lambda f: (f / "config.json").write_text(json.dumps(asdict(TINY))),
            lambda f: configuration(f / "config.json"), lambda c: 0 < c.dim and 0 <= c.last.layers <= 1000),
     Reader("vision: settings", made(make_vision), read_vision, is_finite, only="vit/*.json"),
