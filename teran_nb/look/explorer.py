@@ -244,26 +244,21 @@ def _make_settings(self:Explorer):
     self.model = menu("Model", list(finder.models), finder.first_model, choose_models)
     self.compared = menu("Compare with", [("—",""),*((name,name) for name in finder.models)], "", choose_models)
     self.pooling = menu("Pooling", poolings, "", lambda pooling: finder.choose(pooling=pooling))
-    self.rerank = menu("Re-rank", [("every pair",0)], 0, lambda rerank: finder.choose(rerank=rerank))
     self.split = menu("Split", finder.splits, finder.query.split, lambda split: finder.choose(split=split),
                       flex="0 1 140px", min_width="120px")
     self.min_cosine = self._on_change(W.FloatSlider(
         0, min=0, max=1, step=.05, readout_format=".2f", continuous_update=False, description="Cosine at least",
         tooltip="Of a result's best region with the chosen word; without one, the mean over all words",
         style={"description_width": "100px"}, layout=W.Layout(width="320px", max_width="100%")), keep)
-    return _row(self.model, self.compared, self.pooling, self.rerank, self.split)
+    return _row(self.model, self.compared, self.pooling, self.split)
 
 @patch
 def _show_settings(self:Explorer):
     query = self.finder.query
     self.split.value = query.split
     self.pooling.value = query.pooling
-    self.rerank.options = [(f"the best {n}" if n else "every pair",n) for n in sorted({0,20,100,500,query.rerank})]
-    self.rerank.value = query.rerank
     self.min_cosine.value = self.finder.min_cosine
     self.model.value,self.compared.value = (*query.models,"")[:2]
-    has_cross_encoder = any(self.finder.models[name].info.is_cross_encoder for name in query.models)
-    _show_if(not query.pooling and has_cross_encoder, self.rerank)
 
 # %% ../../nbs/look/05_explorer.ipynb #7927a401
 @patch

@@ -42,7 +42,7 @@ from ..measure.retrieval import chance
 from ..measure.results import format_metric, metric_named, own_metrics
 from ..measure.evaluation import evaluate
 from .recipe import RATE_SCHEDULES, TrainConfig
-from .batches import Batch, Batches, require_training_data, split_into_batches
+from .batches import Batch, Batches, split_into_batches
 
 # %% ../../nbs/training/02_learner.ipynb #94f1a2d1
 _FROM_CONFIG = ("margin","negatives","reduction","soften") # Arguments of a formula that are fields of `TrainConfig`
@@ -503,8 +503,14 @@ def run(self:Learner,
             raise KeyboardInterrupt(f"stopped after epoch {self.epoch}; {cure}")
 
 # %% ../../nbs/training/02_learner.ipynb #68a2e40a
-def _require_selectable(config, val, relevance):
-    "Refuse a metric to select by that cannot be measured on the validation split."
+def _require_trainable(train, val, config, relevance):
+    "Refuse a collection that cannot be trained on, and a metric to select by that cannot be measured on the validation split."
+    if not split_into_batches(train.captions.image_of, config.batch_size, config.captions_per_image):
+        raise ValueError(f"no batch has two images: there is only {train.image_ids[0]} to learn from")
+    n_images = len(set(train.captions.image_of))
+    if config.joint.hard_negatives and config.batch_size >= n_images:
+        raise ValueError(f"batch_size={config.batch_size} leaves none of {n_images:,} images as hard negatives; choose a "
+                         "smaller one, or train.joint.hard_negatives 0")
     select = config.select
     if select == "grounding" and (val.features.boxes is None or not any(val.captions.links or ())):
         raise ValueError("select='grounding' needs a validation split with known links, and with boxes of its regions")
@@ -527,8 +533,8 @@ def fit(
 ) -> History: # Loss and validation metrics of every epoch
     "Train a model; stops and resumes at any step with the same result."
     folder = user_path(folder)
-    require_training_data(train, config, pictures=model.vision is not None)
-    _require_selectable(config, val, relevance)
+    if model.vision is not None: train[0].picture() # a collection without pictures is refused
+    _require_trainable(train, val, config, relevance)
     if not resume and (folder/"last.pt").exists():
         raise FileExistsError(f"{folder} holds a run already; resume it, or choose another folder")
     # the checkpoint with the two moments of Adam, the best weights, and the file that is being written

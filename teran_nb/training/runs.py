@@ -105,32 +105,27 @@ def run_folder(
         if (folder/"run.json").is_file(): return folder
     raise FileNotFoundError(f"nothing to resume: neither {candidates[0]} nor {candidates[1]} holds a run")
 
-def _flat(nested, prefix=""):
-    "Values of nested dicts by their dotted names, lists as tuples."
-    flat = {}
-    for key,value in nested.items():
-        if isinstance(value, dict): flat |= _flat(value, f"{prefix}{key}.")
-        else: flat[prefix+key] = tuple(value) if isinstance(value, list) else value
-    return flat
+_MAY_DIFFER = ("name","scale","paper","test","trained_as","tokenizer") # fields of the recipe of a run that goes on
 
-def _compared(saved):
-    "What must stay the same, of the content of run.json; the weights that a run begins with are known by their name."
-    same = saved.get("data", {}) | saved.get("sums", {})
-    same |= {f"code of the {part}": code for part,code in saved.get("own_code", {}).items()}
-    recipe = saved.get("recipe", {})
-    same |= {part: recipe[part] for part in ("train","network","members") if part in recipe}
-    return _flat(same | {"begins": Path(recipe.get("begins", "")).name})
+def _compared(recipe):
+    "The fields that stay the same; the weights that a run begins with are known by the name of their run or file."
+    fields = {name: value for name,value in recipe.fields().items() if name not in _MAY_DIFFER}
+    return fields | {"begins": Path(recipe.begins).name}
 
 def require_same_run(
     run:Run, # That goes on
-    **now:dict, # What run.json would hold now: `recipe`, `data`, `sums` and `own_code`, or some of them
+    recipe:Recipe|None=None, # Its recipe now
+    **now:dict, # Parts of run.json as they would be now: `data`, `sums`, `own_code`
 ) -> None:
     "Refuse to go on with other settings, data or code (ValueError)."
-    before,after = _compared({part: run.saved[part] for part in now}),_compared(now)
+    before,after = ({},{}) if recipe is None else (_compared(run.recipe),_compared(recipe))
+    for part,values in now.items():
+        before |= run.saved[part]
+        after |= values
     may_change = {"train.workers","train.patience"}
-    depends_on_epochs = "train.schedule" in after and (
-        RATE_SCHEDULES[after["train.schedule"]].reads_end or after["train.iais.mirror"] or after["train.start_pooling"])
-    if after.get("train.epochs", 0) > before.get("train.epochs", 0) and not depends_on_epochs: may_change.add("train.epochs")
+    if recipe and recipe.train.epochs > before["train.epochs"]:
+        train = recipe.train
+        if not (RATE_SCHEDULES[train.schedule].reads_end or train.iais.mirror or train.start_pooling): may_change.add("train.epochs")
     changed = []
     for key in sorted(before.keys()|after.keys()):
         if before.get(key) != after.get(key) and key not in may_change:
@@ -154,14 +149,13 @@ def _record(recipe, data, folder, device):
     "Write run.json and environment.json; a folder with the run of another recipe, other data or changed code is refused."
     run = Run(folder)
     path = run.folder/"run.json"
-    now = {"recipe": asdict(recipe), "data": data.description or {"data": data.name}, "sums": data_sums(data),
-           "own_code": recipe.own_code()}
+    now = {"data": data.description or {"data": data.name}, "sums": data_sums(data), "own_code": recipe.own_code()}
     if path.is_file():
-        require_same_run(run, **now)
+        require_same_run(run, recipe, **now)
         if run.recipe == recipe: return
     run.folder.mkdir(parents=True, exist_ok=True)
     write_json(run.folder/"environment.json", environment(recipe.train.seed, device))
-    write_json(path, now)
+    write_json(path, {"recipe": asdict(recipe)} | now)
 
 # %% ../../nbs/training/04_runs.ipynb #20e58719
 def train(

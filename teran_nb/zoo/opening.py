@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FAMILIES', 'MetaClip2Family', 'ChineseClipFamily', 'AltClipFamily', 'PoolingHeadFamily', 'SiglipFamily',
-           'lower_with_positions', 'Siglip2Family', 'Aimv2Family', 'TipsFamily', 'repository_files', 'family_of',
-           'pretrained_name', 'own_kind']
+           'lower_with_positions', 'Siglip2Family', 'Aimv2Family', 'TipsFamily', 'BlipFamily', 'repository_files',
+           'family_of', 'pretrained_name', 'own_kind']
 
 # %% ../../nbs/zoo/09_opening.ipynb #9f368f84
 import inspect, re
@@ -31,6 +31,7 @@ from transformers.utils import cached_file
 
 from ..core.files import project_path, read_json, user_path
 from ..core.hub import hub_config, load_from_hub, require_finite, require_rows
+from ..data.pictures import opaque
 from .regions_words import CallRecorder, LastBlock
 from .families import DualFamily, Family, OpenClipImages, image_processor_class, patch_boxes
 from .late import LATE_FAMILIES, LateNetwork
@@ -173,6 +174,42 @@ class TipsFamily(DualFamily):
         "The model's own score, `logits_per_image` of transformers."
         return images @ texts.mT / self.model.temperature.float()
 
+# %% ../../nbs/zoo/09_opening.ipynb #d065ed21
+class BlipFamily(DualFamily):
+    "BLIP: a dual encoder, and a head that reads picture and sentence together."
+    name = "blip"
+    model_class = "BlipForImageTextRetrieval"
+    pillow_class = "blip.BlipImageProcessorPil"
+    modes = ("none","value","vv","qq+kk","kk","qq")
+    @property
+    def dim(self) -> int: return self.model.vision_proj.out_features
+    def last_block(self) -> LastBlock:
+        block = self.model.vision_model.encoder.layers[-1]
+        attn = block.self_attn
+        def part(i): return lambda x: attn.qkv(x).chunk(3, -1)[i]
+        return LastBlock(block, attn, (part(0), part(1), part(2)), attn.projection, attn.num_heads, attn)
+    def to_text(self, states:Tensor) -> Tensor:
+        return self.model.vision_proj(self.model.vision_model.post_layernorm(states))
+    def whole_pictures(self, inputs:dict) -> Tensor:
+        return self.model.vision_proj(self.model.vision_model(**inputs).last_hidden_state[:,0])
+    def read_tokens(self, batch:dict, **seen:Tensor) -> tuple[Tensor,Tensor]:
+        own = {key: batch[key] for key in ("input_ids","attention_mask")}
+        states = self.model.text_encoder(**own, **seen).last_hidden_state
+        return states,self.token_vectors(states[:,0])
+    def token_vectors(self, states:Tensor) -> Tensor: return self.model.text_proj(states)
+    def score(self, images:Tensor, texts:Tensor) -> Tensor: return images @ texts.mT
+    @torch.no_grad()
+    def match(self,
+        pictures:Sequence[Image.Image], # RGB
+        texts:Sequence[str], # Sentences
+    ) -> Tensor: # Logit that they belong together, `(pictures, texts)`
+        "Score of every pair by the matching head."
+        inputs = self.to_device(self.preprocess([opaque(p) for p in pictures])[0])
+        states = self.model.vision_model(**inputs).last_hidden_state.repeat_interleave(len(texts), 0)
+        batch = {key: x.repeat(len(pictures), 1) for key,x in self.to_device(self.tokens(texts)[0]).items()}
+        logits = self.model.itm_head(self.read_tokens(batch, encoder_hidden_states=states)[0][:,0]).float()
+        return (logits[:,1] - logits[:,0]).view(len(pictures), len(texts))
+
 # %% ../../nbs/zoo/09_opening.ipynb #3b2ef33c
 def repository_files(
     name:str, # Folder, or name on the hub
@@ -210,7 +247,7 @@ def _require_weights(name, **options):
 
 # %% ../../nbs/zoo/09_opening.ipynb #ae6b042f
 _KNOWN = (DualFamily, MetaClip2Family, ChineseClipFamily, AltClipFamily, SiglipFamily, Siglip2Family, Aimv2Family,
-          TipsFamily, *LATE_FAMILIES)
+          TipsFamily, BlipFamily, *LATE_FAMILIES)
 FAMILIES = {family.name: family for family in _KNOWN} # By `model_type`
 
 def _make_family(name, family):
