@@ -29,7 +29,7 @@ from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features, Regions
 from teran_nb.look.figures import COLOURS, grid, save
 from teran_nb.model.encoder import Encoded
-from teran_nb.model.encoding_cache import load_or_encode
+from teran_nb.model.saving import load_or_encode
 from teran_nb.model.similarity import similarity
 from teran_nb.photos.extractors import map_windows
 from teran_nb.scenes.scenes import SEED_STEP, draw_world

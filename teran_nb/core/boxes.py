@@ -111,15 +111,17 @@ def heat_map(
     size:tuple, # Width and height of the picture, pixels
     shape:tuple[int,int]|None=None, # Rows and columns of the map; None: 48 along the longer side
 ) -> Tensor: # NaN where no region lies, `(rows, columns)`
-    "Values of regions spread over the picture; overlapping regions are averaged."
+    "Values of regions spread over the picture; where regions overlap, what they have in common counts more."
     width,height = map(float, size)
     longest = max(width, height)
     rows,columns = shape or (max(1, round(48*height/longest)),max(1, round(48*width/longest)))
     boxes = torch.as_tensor(boxes, dtype=torch.float64)
     across = _covered(boxes[:,0], boxes[:,2], width, columns)
     down = _covered(boxes[:,1], boxes[:,3], height, rows)
-    total = down.T @ (values.to(boxes)[:,None]*across)
-    return (total/(down.T @ across)).float()
+    mean = values.to(boxes).mean()
+    total = down.T @ ((values.to(boxes) - mean)[:,None]*across)
+    count = down.T @ across # of the regions that cover a cell
+    return (mean + total/count*count.clamp(min=1).sqrt()).float()
 
 def _covered(start, end, length, cells):
     "Share of each cell along one side of the picture that each box covers, `(boxes, cells)`."

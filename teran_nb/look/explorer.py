@@ -204,31 +204,32 @@ def _style_widget(self:Explorer):
 @patch
 def _make_query(self:Explorer):
     finder = self.finder
-    def turn(direction): return finder.ask_by_picture(None) if direction == "i2t" else finder.ask(self.text.value)
+    def search(_=None): return finder.ask(self.text.value, self.without.value)
+    def turn(direction): return finder.ask_by_picture(None) if direction == "i2t" else search()
     def ask_by_upload(files):
         for file in files: finder.ask_by_upload(io.BytesIO(file["content"]), file["name"]) # one at most
     directions = [("Sentence → pictures","t2i"),("Picture → sentences","i2t")]
     self.direction = self._on_change(
         W.ToggleButtons(options=directions, style={"button_width": "auto"}, layout=W.Layout(width="auto")), turn)
     self.text = self._on_change(
-        _text_field("Search", "Type a sentence and press Enter", 60, flex="1 1 260px", width="auto", min_width="220px"),
-        finder.ask)
-    self.go = self._button("Search", 90, lambda: finder.ask(self.text.value), button_style="primary")
+        _text_field("Search", "Type a sentence and press Enter", 60, flex="1 1 260px", width="auto", min_width="220px"), search)
+    self.without = self._on_change(_text_field("Without", "what should not be there", 60, width="250px"), search)
+    self.go = self._button("Search", 90, search, button_style="primary")
     self.another = self._button("Another picture", 130, lambda: finder.ask_by_picture(None))
     self.upload = self._on_change(
         W.FileUpload(accept="image/*", description="Upload a picture", layout=W.Layout(width="170px")), ask_by_upload)
     self.upload.add_class("teran-upload")
-    return _column(_row(self.direction), _row(self.text, self.go, self.another, self.upload))
+    return _column(_row(self.direction), _row(self.text, self.without, self.go, self.another, self.upload))
 
 @patch
 def _show_query(self:Explorer):
     query = self.finder.query
     by_sentence = query.direction == "t2i"
     self.direction.value = query.direction
-    if by_sentence: self.text.value = query.sentence
+    if by_sentence: self.text.value,self.without.value = query.sentence,query.without
     self.upload.value = () # the next upload is a change, also of the same file
     _show_if(self.finder.captioned, self.direction)
-    _show_if(by_sentence, self.text, self.go)
+    _show_if(by_sentence, self.text, self.without, self.go)
     _show_if(not by_sentence, self.upload)
     _show_if(query.picture is not None, self.another)
 
@@ -243,26 +244,21 @@ def _make_settings(self:Explorer):
     self.model = menu("Model", list(finder.models), finder.first_model, choose_models)
     self.compared = menu("Compare with", [("—",""),*((name,name) for name in finder.models)], "", choose_models)
     self.pooling = menu("Pooling", poolings, "", lambda pooling: finder.choose(pooling=pooling))
-    self.rerank = menu("Re-rank", [("every pair",0)], 0, lambda rerank: finder.choose(rerank=rerank))
     self.split = menu("Split", finder.splits, finder.query.split, lambda split: finder.choose(split=split),
                       flex="0 1 140px", min_width="120px")
     self.min_cosine = self._on_change(W.FloatSlider(
         0, min=0, max=1, step=.05, readout_format=".2f", continuous_update=False, description="Cosine at least",
         tooltip="Of a result's best region with the chosen word; without one, the mean over all words",
         style={"description_width": "100px"}, layout=W.Layout(width="320px", max_width="100%")), keep)
-    return _row(self.model, self.compared, self.pooling, self.rerank, self.split)
+    return _row(self.model, self.compared, self.pooling, self.split)
 
 @patch
 def _show_settings(self:Explorer):
     query = self.finder.query
     self.split.value = query.split
     self.pooling.value = query.pooling
-    self.rerank.options = [(f"the best {n}" if n else "every pair",n) for n in sorted({0,20,100,500,query.rerank})]
-    self.rerank.value = query.rerank
     self.min_cosine.value = self.finder.min_cosine
     self.model.value,self.compared.value = (*query.models,"")[:2]
-    has_cross_encoder = any(self.finder.models[name].info.is_cross_encoder for name in query.models)
-    _show_if(not query.pooling and has_cross_encoder, self.rerank)
 
 # %% ../../nbs/look/05_explorer.ipynb #7927a401
 @patch

@@ -136,9 +136,7 @@ def reranked(
     for item in progress(items, "re-rank", disable=not show_progress_bar):
         if by_image: rows,columns = item,chosen[item[0]].nonzero()[:,0]
         else: rows,columns = chosen[:,item[0]].nonzero()[:,0],item
-        some_images = Encoded(None, images.parts[rows.cpu()])
-        some_captions = Encoded(None, captions.parts[columns.cpu()])
-        scores[rows[:,None],columns] = head.similarity(some_images, some_captions, **options).to(scores)
+        scores[rows[:,None],columns] = head.similarity(images[rows], captions[columns], **options).to(scores)
     below = sim - sim.max() - 1 + scores[chosen].min()
     return torch.where(chosen, scores, below)
 

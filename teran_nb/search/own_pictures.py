@@ -23,7 +23,7 @@ from ..photos.extractors import build_extractor
 from ..photos.prepare import Prepared, Sources, prepare, sources_digest
 from ..model.encoded import Encoded
 from ..model.encoder import Encoder
-from ..model.encoding_cache import encoding_key, load_or_encode, vector_gigabytes
+from ..model.saving import encoding_key, load_or_encode
 from ..training.datasets import photographs
 from ..training.runs import load_models
 from .index import Index
@@ -106,11 +106,11 @@ def encode_or_index(
 def _encode_or_index(model, collection, folder, index, memory, show_progress_bar):
     "The images as one model encodes them."
     use_index = index == "always"
-    if index == "auto" and not model.info.not_indexed:
+    if index == "auto" and not model.info.not_indexed and len(collection):
         vector_count = int(collection.features.offsets[-1])
-        if model.info.finds_regions and len(collection): # estimated from the first picture
-            vector_count = len(collection)*len(model.encode_images(collection.select([0])).parts.values)
-        use_index = vector_gigabytes(model, collection, vector_count) > memory
+        first = model.encode_images(collection.select([0])).parts
+        if model.info.finds_regions: vector_count = len(collection)*len(first.values) # an estimate
+        use_index = 4*vector_count*first.dim/1e9 > memory # numbers of four bytes
     if not use_index: return load_or_encode(model, collection, folder, show_progress_bar)
     opened = Index(model, folder/f"{encoding_key(model, collection)}-index")
     opened.add(collection, show_progress_bar=show_progress_bar)

@@ -9,6 +9,7 @@ __all__ = ['TORCH_DTYPES', 'DualConfig', 'DualEncoder']
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from pathlib import Path
 from typing import Annotated, Literal, Unpack
 
@@ -36,7 +37,8 @@ from ..model.pair import Alignment
 from ..model.similarity import BlockOptions, similarity
 from ..model.encoded import Encoded
 from ..model.encoder import Encoder, EncoderInfo
-from ..model.encoding_cache import load_or_encode
+from ..model.heads import reranked
+from ..model.saving import load_or_encode
 from .regions_words import (
     PROMPT_TEMPLATES, boxes_of_picture, caption_words, prompt_vectors, roi_box_vectors, token_words, window_boxes)
 from .families import Family
@@ -322,16 +324,19 @@ def similarity(self:DualEncoder,
     captions:Encoded|Sentences, # Sentences, encoded or not
     *,
     pooling:str="", # Ranks by the alignment pooled so; as `ranks_by` says when empty
-    rerank:int=0, # Only of a cross-encoder, which this is not
+    rerank:int=0, # Of a family with a matching head, such as BLIP: rank the first k results of each query by it
     **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`; its own score needs none of them
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
-    self.check_rerank(rerank, pooling)
+    if pooling or not hasattr(self.family, "match"): self.check_rerank(rerank, pooling)
     images,captions = self.ensure_encoded(images, captions)
     if pooling or self.info.ranks_by_alignment:
         return similarity(images.parts, captions.parts, pooling or self.pooling, **options)
     with torch.no_grad(): sim = self.family.score(images.whole.to(self.device), captions.whole.to(self.device))
-    return sim.float().to(images.whole.device)
+    sim = sim.float().to(images.whole.device)
+    if not rerank: return sim
+    def match(some, texts): return self.family.match([image.pixels() for image in some.images], texts.names)
+    return reranked(SimpleNamespace(similarity=match), images, captions, sim, rerank, options.get("show_progress_bar", False))
 
 @patch
 def pair_warning(self:DualEncoder, alignment:Alignment) -> str:

@@ -206,6 +206,11 @@ class DualFamily(Family):
     ) -> Tensor: # `(boxes, dim)`
         "Vectors of boxes, by attention restricted to each box in the layer that makes the picture's vector."
         return self.to_text(box_states(self.last_block(), call, normed, weights))
+    def whole_pictures(self, inputs:dict) -> Tensor: # `(n, dim)`
+        return self.model.get_image_features(**inputs).pooler_output
+    def read_tokens(self, batch:dict) -> tuple[Tensor,Tensor]: # The text's last states, and `(n, dim)`
+        out = self.model.get_text_features(**batch)
+        return out.last_hidden_state,out.pooler_output
     def token_vectors(self, states:Tensor) -> Tensor: # From the text's last states to `(..., dim)`
         return self.model.text_projection(states)
     def score(self,
@@ -252,7 +257,7 @@ def pictures(self:DualFamily,
     inputs = self.to_device(batch)
     with _one_at_a_time: # hooks of another thread would stand on the same modules
         with CallRecorder(last.block) as call, CallRecorder(last.attention) as attention:
-            whole = self.model.get_image_features(**inputs).pooler_output
+            whole = self.whole_pictures(inputs)
         states = call.output
         mask = inputs.get("pixel_attention_mask")
         if mask is not None: mask = mask.bool()
@@ -332,8 +337,8 @@ def sentences(self:DualFamily,
     "Encode sentences."
     if not len(texts): return SentenceVectors(torch.zeros(0, self.dim, device=self.device), [], [])
     batch,in_sentence,spans = self.tokens(texts)
-    out = self.model.get_text_features(**self.to_device(batch))
-    vectors = unit(self.token_vectors(out.last_hidden_state))
+    states,whole = self.read_tokens(self.to_device(batch))
+    vectors = unit(self.token_vectors(states))
     tokens = []
     offsets = []
     for i,text in enumerate(texts):
@@ -343,4 +348,4 @@ def sentences(self:DualFamily,
             if span[0] < span[1]: span_of[j] = span
         tokens.append(vectors[i][list(span_of)])
         offsets.append(list(span_of.values()))
-    return SentenceVectors(unit(out.pooler_output), tokens, offsets)
+    return SentenceVectors(unit(whole), tokens, offsets)

@@ -77,6 +77,7 @@ _TOKENIZERS = {
     "siglip2": partial(_sentencepiece_tokenizer, "Siglip2Tokenizer"),
     "aimv2": _clip_tokenizer,
     "tipsv2": partial(_sentencepiece_tokenizer, "Tipsv2Tokenizer", ("<pad>","<unk>")),
+    "blip": _chinese_tokenizer,
     "colpali": partial(_sentencepiece_tokenizer, "GemmaTokenizer", added=["<image>"]),
     "colqwen2": partial(_qwen_tokenizer, _CHAT),
     "colmodernvbert": partial(_qwen_tokenizer, _TILED),
@@ -92,6 +93,7 @@ _PROCESSORS = {
     "siglip2": ("siglip2.Siglip2ImageProcessorPil", {"max_num_patches": 16, "patch_size": 8}),
     "tipsv2": ("siglip.SiglipImageProcessorPil", {**_SQUARE, "do_normalize": False, "resample": 2}),
     "chinese_clip": ("chinese_clip.ChineseCLIPImageProcessorPil", {**_SQUARE, "do_center_crop": False}),
+    "blip": ("blip.BlipImageProcessorPil", _SQUARE),
     "colpali": ("siglip.SiglipImageProcessorPil", {**_SQUARE, "image_seq_length": 16}),
     "colqwen2": ("qwen2_vl.Qwen2VLImageProcessorPil",
                  {"size": {"shortest_edge": 32**2, "longest_edge": 64**2}, "patch_size": 8}),
@@ -104,14 +106,15 @@ _RANDOM_VISION = {**_SIZES, "image_size": 32, "patch_size": 8}
 _VISION_CHANGES = {"siglip2": {**_SIZES, "patch_size": 8, "num_patches": 16},
                    "tipsv2": {**_RANDOM_VISION, "mlp_ratio": 2}}
 _TEXT_CHANGES = {"altclip": {"project_dim": 24, "max_position_embeddings": 66},
-                 "siglip": {"projection_size": 32}, "siglip2": {"projection_size": 32}}
+                 "blip": {"encoder_hidden_size": 32}, "siglip": {"projection_size": 32}, "siglip2": {"projection_size": 32}}
 
 def _dual_config(kind, text):
     "Settings of a model with a text side and a vision side."
     text = text | _TEXT_CHANGES.get(kind, {})
     if kind == "aimv2":
         text = {key: value for key,value in text.items() if key not in ("bos_token_id","pad_token_id")}
-    return {"text_config": text, "vision_config": _VISION_CHANGES.get(kind, _RANDOM_VISION), "projection_dim": 24}
+    width = "image_text_hidden_size" if kind == "blip" else "projection_dim"
+    return {"text_config": text, "vision_config": _VISION_CHANGES.get(kind, _RANDOM_VISION), width: 24}
 
 def _late_config(kind, text, tokenizer):
     "Settings of a model that holds a vision-language model."
@@ -139,7 +142,8 @@ def toy_parts(
 ) -> tuple[PreTrainedModel,ImageProcessingMixin,PreTrainedTokenizerBase]: # Network, image processor and tokenizer
     "A small random model of a family, its image processor and its tokenizer."
     stem = CONFIG_MAPPING[one_of(kind, TOY_FAMILIES, "random family")].__name__.removesuffix("Config")
-    model_class = getattr(transformers, f"{stem}ForRetrieval" if kind in _LATE else f"{stem}Model")
+    task = "ForRetrieval" if kind in _LATE else "ForImageTextRetrieval" if kind == "blip" else "Model"
+    model_class = getattr(transformers, f"{stem}{task}")
     tokenizer = _TOKENIZERS[kind]()
     special = {f"{token}_token_id": getattr(tokenizer, f"{token}_token_id") for token in ("pad","bos","eos")}
     text = {**_SIZES, "vocab_size": len(tokenizer), "max_position_embeddings": 64, **special}

@@ -28,7 +28,7 @@ from teran_nb.data.features import Features, FeatureWriter
 from teran_nb.training.learner import fit
 from teran_nb.training.recipe import TrainConfig
 from teran_nb.measure.relevance import rouge_l
-from teran_nb.model.encoding_cache import load_or_encode
+from teran_nb.model.saving import load_or_encode
 from teran_nb.model.network import Network
 from teran_nb.photos.prepare import Sources, prepare
 from teran_nb.search.index import Index

@@ -41,7 +41,7 @@ from teran_nb.measure.relevance import read_relevance, rouge_l, spice
 from teran_nb.training.runs import Run, _origin
 from teran_nb.look.website import _previous_files
 from teran_nb.model.encoder import Encoded
-from teran_nb.model.encoding_cache import load_or_encode
+from teran_nb.model.saving import load_or_encode
 from teran_nb.model.network import Network, NetworkConfig
 from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.model.text import TextConfig

@@ -246,7 +246,7 @@ function drawBands({words, regions}) {
 
 // ---------------------------------------------------------------- a word spread over the picture
 
-// The map of `Alignment.heat`: 48 cells along the longer side, each the mean of the regions over it, by the share that they cover.
+// The map of `Alignment.heat`: 48 cells along the longer side, by the regions over each and the share that they cover.
 function cloudOf(word) {
   const [width, height] = pair.size, longer = Math.max(width, height);
   const columns = Math.max(1, Math.round(48 * width / longer)), rows = Math.max(1, Math.round(48 * height / longer));
@@ -257,15 +257,18 @@ function cloudOf(word) {
       parts.push([i, (Math.min(high, (i + 1) * cell) - Math.max(low, i * cell)) / cell]);
     return parts.filter(([, share]) => share > 0);
   };
+  const cosines = pair.boxes.map((_, region) => pair.cosine(region, word));
+  const mean = cosines.reduce((a, b) => a + b, 0) / cosines.length;
   pair.boxes.forEach(([x1, y1, x2, y2], region) => {
-    const across = shares(x1, x2, width / columns, columns), cosine = pair.cosine(region, word);
+    const across = shares(x1, x2, width / columns, columns);
     for (const [y, high] of shares(y1, y2, height / rows, rows))
       for (const [x, wide] of across) {
-        total[y * columns + x] += high * wide * cosine;
+        total[y * columns + x] += high * wide * (cosines[region] - mean);
         covered[y * columns + x] += high * wide;
       }
   });
-  const values = total.map((sum, i) => sum / covered[i]), known = values.filter(value => !Number.isNaN(value));
+  const values = total.map((sum, i) => mean + sum / covered[i] * Math.sqrt(Math.max(1, covered[i])));
+  const known = values.filter(value => !Number.isNaN(value));
   const low = known.reduce((a, b) => Math.min(a, b), Infinity), high = known.reduce((a, b) => Math.max(a, b), -Infinity);
   return {values, rows, columns, low, high};
 }
