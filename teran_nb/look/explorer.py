@@ -204,31 +204,32 @@ def _style_widget(self:Explorer):
 @patch
 def _make_query(self:Explorer):
     finder = self.finder
-    def turn(direction): return finder.ask_by_picture(None) if direction == "i2t" else finder.ask(self.text.value)
+    def search(_=None): return finder.ask(self.text.value, self.without.value)
+    def turn(direction): return finder.ask_by_picture(None) if direction == "i2t" else search()
     def ask_by_upload(files):
         for file in files: finder.ask_by_upload(io.BytesIO(file["content"]), file["name"]) # one at most
     directions = [("Sentence → pictures","t2i"),("Picture → sentences","i2t")]
     self.direction = self._on_change(
         W.ToggleButtons(options=directions, style={"button_width": "auto"}, layout=W.Layout(width="auto")), turn)
     self.text = self._on_change(
-        _text_field("Search", "Type a sentence and press Enter", 60, flex="1 1 260px", width="auto", min_width="220px"),
-        finder.ask)
-    self.go = self._button("Search", 90, lambda: finder.ask(self.text.value), button_style="primary")
+        _text_field("Search", "Type a sentence and press Enter", 60, flex="1 1 260px", width="auto", min_width="220px"), search)
+    self.without = self._on_change(_text_field("Without", "what should not be there", 60, width="250px"), search)
+    self.go = self._button("Search", 90, search, button_style="primary")
     self.another = self._button("Another picture", 130, lambda: finder.ask_by_picture(None))
     self.upload = self._on_change(
         W.FileUpload(accept="image/*", description="Upload a picture", layout=W.Layout(width="170px")), ask_by_upload)
     self.upload.add_class("teran-upload")
-    return _column(_row(self.direction), _row(self.text, self.go, self.another, self.upload))
+    return _column(_row(self.direction), _row(self.text, self.without, self.go, self.another, self.upload))
 
 @patch
 def _show_query(self:Explorer):
     query = self.finder.query
     by_sentence = query.direction == "t2i"
     self.direction.value = query.direction
-    if by_sentence: self.text.value = query.sentence
+    if by_sentence: self.text.value,self.without.value = query.sentence,query.without
     self.upload.value = () # the next upload is a change, also of the same file
     _show_if(self.finder.captioned, self.direction)
-    _show_if(by_sentence, self.text, self.go)
+    _show_if(by_sentence, self.text, self.without, self.go)
     _show_if(not by_sentence, self.upload)
     _show_if(query.picture is not None, self.another)
 

@@ -31,6 +31,7 @@ from ..model.pair import Alignment
 from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder
 from ..measure.retrieval import ranking, ranks
+from ..search.answers import split_without
 from ..search.index import Index, ask as ask_images
 from .galleries import RegionMatch, best_regions, piece_vectors, unread_words
 from .view import AlignmentView
@@ -52,6 +53,7 @@ class Query:
     rerank:int=0 # Pairs of each query that a cross-encoder scores itself; all when 0
     direction:str="t2i" # `t2i`: a sentence searches pictures; `i2t`: a picture searches captions
     sentence:str=""
+    without:str="" # What the pictures should not show
     picture:"int|Image|None"=None # Row of a picture of the split, or an uploaded one
     original:str="" # Caption of the split that the sentence is, or was edited from word by word
     @property
@@ -220,15 +222,16 @@ def _encode_images(self:Finder, name):
 @patch
 def ask(self:Finder,
     sentence:str, # An empty one removes the query
+    without:str="", # What the pictures should not show
 ) -> Finder: # Itself
     "Search pictures by a sentence."
-    sentence = " ".join(sentence.split())
-    changes = _changed_words(self.query.sentence, sentence)
+    sentence,without = " ".join(sentence.split()),without.strip()
+    changes = _changed_words(self.query.sentence, sentence) + (without != self.query.without)
     is_edit = changes <= 1 and self.query.sentence and sentence
     previous_ranks = {}
     if is_edit: previous_ranks = {n: r.rank if changes else r.previous_rank for n,r in self.results.items()}
     original = self.query.original if is_edit else ""
-    query = replace(self.query, direction="t2i", sentence=sentence, picture=None, original=original)
+    query = replace(self.query, direction="t2i", sentence=sentence, without=without, picture=None, original=original)
     return self._search(query, previous_ranks)
 
 @patch
@@ -261,7 +264,7 @@ def edit(self:Finder,
     "Change one word of the query; the new word becomes the chosen one."
     start,end = self.words[word]
     sentence = self.query.sentence
-    self.ask(sentence[:start] + text + sentence[end:])
+    self.ask(sentence[:start] + text + sentence[end:], self.query.without)
     if text.strip() and word < len(self.words): self.word = word
     return self
 
@@ -281,7 +284,7 @@ def _ask(self:Finder, name, previous_rank):
     start = time.perf_counter()
     if query.direction == "t2i":
         with _without_word_warnings(): encoded_query = model.encode_captions([query.sentence])
-        answers = ask_images(model, images, encoded_query, 0, query.pooling, query.rerank)
+        answers = ask_images(model, images, encoded_query, 0, query.pooling, query.rerank, without=query.without)
         sims = answers.matrix(self.collection.image_ids)[:,0]
     else:
         own = isinstance(query.picture, int)
@@ -324,6 +327,8 @@ def _notes(self:Finder, name, encoded_query):
     "Notes for the reader on the words of the query, on the model, on re-ranking and on the index."
     query,model,images = self.query,self.models[name],self.images(name)
     notes = _word_notes(model, query.sentence, encoded_query.words[0]) if query.direction == "t2i" else []
+    wanted,unwanted = split_without(query.sentence)
+    if unwanted: notes.append(f"The model reads “without” as any other word: search “{wanted}” and type “{unwanted}” into Without.")
     pooled_cross_encoder = model.info.is_cross_encoder and query.pooling # ranks by its alignment, like any other model
     if model.info.note and not pooled_cross_encoder: notes.append(model.info.note)
     if model.info.is_cross_encoder and not query.pooling:

@@ -131,6 +131,7 @@ class Request(NamedTuple):
     candidates:int = 0 # Images that the first stage proposes; 0: compare all
     learned:np.ndarray|None = None # The sentence for the first stage, `(FIRST_DIM,)`
     whole:np.ndarray|None = None # One vector of the sentence, compared with the `whole` of images
+    unwanted:np.ndarray|None = None # Words whose MaxSim is subtracted, `(words, dim)`
     conditions:Mapping = {} # Read by `read_conditions`
     with_vectors:bool = True # Whether the answers bring their vectors and payload, or only their names
 
@@ -187,8 +188,10 @@ class MemoryBackend:
         if not images: return []
         sim = torch.zeros(len(images))
         if request.words is not None:
-            words = Packed(torch.from_numpy(request.words), [0,len(request.words)])
-            sim += similarity(self._pack(images, request.conditions), words)[:,0]
+            packed = self._pack(images, request.conditions)
+            def max_sim(words): return similarity(packed, Packed(torch.from_numpy(words), [0,len(words)]))[:,0]
+            sim += max_sim(request.words)
+            if request.unwanted is not None: sim -= max_sim(request.unwanted)
         if request.whole is not None: sim += torch.from_numpy(np.stack([image.whole for image in images]) @ request.whole)
         best = sim.argsort(descending=True, stable=True)[:request.limit].tolist()
         return [replace(images[i], score=float(sim[i])) for i in best]

@@ -29,7 +29,7 @@ from ..data.collection import Collection, Images, Sentences, as_images, given_se
 from ..data.image import Image
 from ..data.pictures import find_pictures
 from ..model.alignment import POOLINGS
-from ..model.encoded import Encoded
+from ..model.encoded import CaptionWords, Encoded
 from ..model.encoder import Encoder
 from ..model.pair import Alignment
 from ..model.similarity import similarity
@@ -39,7 +39,7 @@ from .backends import (
     Layout, MemoryBackend, RESERVED, Request, StoredImage, plain_value, read_conditions, require_column)
 from .qdrant import open_edge
 from .server import ServerBackend
-from .answers import Answers, Hit, Hits
+from .answers import Answers, Hit, Hits, split_without
 
 # %% ../../nbs/search/05_index.ipynb #0e46a257
 class Index:
@@ -338,7 +338,7 @@ def _words(self:Index, captions, pooling=""):
 def _whole(self:Index, captions):
     "The vectors of whole captions as the engine compares them, `(captions, dim)`; None where the score takes none."
     if not self.layout.whole_dim: return None
-    return F.normalize(captions.whole.float().cpu(), dim=-1)*(self.layout.global_weight or 1)
+    return captions.whole*(self.layout.global_weight or 1)
 
 @patch
 def _learn(self:Index, sentences=(), learned_again=False):
@@ -407,17 +407,18 @@ def _measure(self:Index):
 # %% ../../nbs/search/05_index.ipynb #13437099
 @patch
 def search(self:Index,
-    sentence:str|Encoded, # One sentence, encoded or not
+    sentence:str|Encoded|Image|Mapping, # A sentence or a picture; several of them with the weight of each
     top:int=10, # Images of the answer; 0: `compared` images, by the engine's own scores
     where:Mapping|None=None, # Columns and what they must hold: a value, a list of values, or a range `(least, most)`
     pooling:str="", # Ranks by the alignment pooled so; by the model's own score when empty
     rerank:int=0, # Images that a cross-encoder scores itself, at least `top`
+    without:str|Encoded|Image="", # What the images should not show, like a weight of -1
 ) -> Hits:
     "The best images of a sentence; equal ones in the order in which they were added."
-    if not isinstance(sentence, (str,Encoded)):
+    if not isinstance(sentence, (str,Encoded,Image,Mapping)):
         raise TypeError(f"an index is searched by one sentence, not by {type(sentence).__name__}; `ask(model, index, "
                         "sentences)` takes several")
-    hits, = self._rank(self._captions(sentence), top, where, pooling, rerank)
+    hits, = self._rank(*self._question(sentence, without, pooling), top, where, pooling, rerank)
     return hits
 
 @patch
@@ -428,13 +429,21 @@ def _captions(self:Index, sentences):
         if self.model is None:
             raise TypeError("this index was opened without a model, so it is asked by encoded sentences, "
                             f"not by {type(sentences).__name__}; give `model.encode_captions([...])`")
-        captions = self.model.encode_captions([sentences] if isinstance(sentences, str) else sentences)
+        if isinstance(sentences, Image): captions = _as_caption(self.model.encode_images([sentences]))
+        else: captions = self.model.encode_captions([sentences] if isinstance(sentences, str) else sentences)
     captions = captions.to("cpu")
-    captions = replace(captions, parts=captions.parts.to("cpu", torch.float32))
+    whole = captions.whole if captions.whole is None else F.normalize(captions.whole.float(), dim=-1)
+    captions = replace(captions, parts=captions.parts.to("cpu", torch.float32), whole=whole)
     if self.layout and captions.parts.dim != self.layout.dim:
         raise ValueError(f"the index holds vectors of {self.layout.dim} dimensions, "
                          f"the words have {captions.parts.dim}; encode both with the same model")
     return captions
+
+def _as_caption(image):
+    "One encoded image as a caption, whose words are its regions."
+    n = len(image.parts.values)
+    texts = [f"region {i}" for i in range(n)]
+    return Encoded.of_captions(image.names, image.parts, [CaptionWords(texts, [(0,0)]*n, list(range(n)))], image.whole)
 
 @patch
 def _require_valid(self:Index, top, pooling, rerank):
@@ -463,30 +472,74 @@ def _conditions(self:Index, where):
         raise ValueError(f"no image has a column {missing[0]!r}; known are {names}")
     return conditions
 
+# %% ../../nbs/search/05_index.ipynb #9605c2af
+@patch
+def _question(self:Index, asked, without, pooling):
+    "What is asked, and what should not be shown, each as one caption; None where nothing is unwanted."
+    if not isinstance(without, str) or without: asked = {**(asked if isinstance(asked, Mapping) else {asked: 1}), without: -1}
+    if not isinstance(asked, Mapping): return self._captions(asked),None
+    captions = {question: self._captions(question) for question in asked}
+    wanted,unwanted = ([q for q in asked if sign*asked[q] > 0] for sign in (1,-1))
+    if not wanted: raise ValueError("nothing is asked for, only what should not be shown; name something that should be")
+    def mixed(questions, count): return _mixed([captions[q] for q in questions], [abs(asked[q]) for q in questions], count)
+    count = _word_count([captions[q] for q in wanted], pooling or self.pooling)
+    return mixed(wanted, count),mixed(unwanted, count) if unwanted else None
+
+def _word_count(captions, pooling):
+    "Words of captions where the score is a sum over them, to which that of unwanted ones is scaled; else 0."
+    formula = POOLINGS.get(pooling, POOLINGS["mrsw"])
+    is_sum = formula.sum_over == ("words",) and not formula.per_word
+    return sum(len(caption.parts.values) for caption in captions) if is_sum else 0
+
+def _mixed(captions, weights, count):
+    "Several captions as one, in which each counts like `count` words times its weight, or like all words where `count` is 0."
+    count = count or sum(len(caption.parts.values) for caption in captions)
+    values = torch.cat([caption.parts.values for caption in captions])
+    texts,spans,word_of,scales = [],[],[],[]
+    start = 0
+    for caption,weight in zip(captions, weights):
+        words,n = caption.words[0] if len(caption.words) else CaptionWords([], [], [-1]*len(caption.parts.values)),len(caption.parts.values)
+        word_of += [word + len(texts) if word >= 0 else -1 for word in words.word_of]
+        texts += words.texts
+        spans += [(a + start,b + start) for a,b in words.spans]
+        start += len(caption.names[0]) + 2
+        own = torch.ones(n, 1) if caption.weights is None else caption.weights.values
+        scales.append(own*weight*count/max(1, n))
+    whole = None if captions[0].whole is None else sum(weight*caption.whole for caption,weight in zip(captions, weights))
+    offsets = [0,len(values)]
+    return Encoded.of_captions(["; ".join(caption.names[0] for caption in captions)], Packed(values, offsets),
+                               [CaptionWords(texts, spans, word_of)], whole, Packed(torch.cat(scales), offsets))
+
 # %% ../../nbs/search/05_index.ipynb #71fb21b5
 @patch
-def _propose(self:Index, captions, limit, candidates, conditions=(), with_vectors=False, second_stage=True, pooling=""):
+def _propose(self:Index, captions, limit, candidates, conditions=(), with_vectors=False, second_stage=True, pooling="", unwanted=None):
     "The images that the backend ranks first for each sentence; with 0 candidates all are compared."
     backend,layout = self.backend,self.layout
     by_whole = layout.ranks_by_whole and not pooling
     staged = candidates if by_whole or layout.is_learned else 0
     words = self._words(captions, pooling)
+    uses_words = not by_whole and (second_stage or not staged)
+    uses_learned = not by_whole and staged
     whole = self._whole(captions) if by_whole or (layout.global_weight and not pooling) else None
+    off = None if unwanted is None else self._words(unwanted, pooling)[0]
+    if off is not None and whole is not None: whole = whole - self._whole(unwanted)
     proposed = [[] for _ in captions.names]
     requests = {}
     for j in range(len(captions.names)):
         if not by_whole and not len(words[j]): continue
+        learned = backend.stage.of_sentence(words[j]) if uses_learned else None
+        if uses_learned and off is not None: learned = learned - backend.stage.of_sentence(off)
+        def numbers(vectors, is_used): return vectors.numpy() if is_used and vectors is not None and len(vectors) else None
         requests[j] = Request(
-            None if by_whole or (staged and not second_stage) else words[j].numpy(), limit, staged,
-            None if by_whole or not staged else backend.stage.of_sentence(words[j]).numpy(),
-            None if whole is None else whole[j].numpy(), dict(conditions), with_vectors)
+            numbers(words[j], uses_words), limit, staged, numbers(learned, uses_learned),
+            None if whole is None else whole[j].numpy(), numbers(off, uses_words), dict(conditions), with_vectors)
     for rows in chunked(requests, 32):
         for j,images in zip(rows, backend.search([requests[j] for j in rows])): proposed[j] = images
     return proposed
 
 @patch
-def _rank(self:Index, captions, top, where=None, pooling="", rerank=0):
-    "The hits of each sentence."
+def _rank(self:Index, captions, unwanted, top, where=None, pooling="", rerank=0):
+    "The hits of each sentence; `unwanted` is None or one caption."
     self._require_valid(top, pooling, rerank)
     conditions = self._conditions(where)
     if self.layout is None: return [Hits([], [], None) for _ in captions.names]
@@ -499,30 +552,38 @@ def _rank(self:Index, captions, top, where=None, pooling="", rerank=0):
     candidates = max(few, self.candidates if top else self.compared)
     limit = few if top and by_engine else candidates
     staged = candidates if candidates < len(self) else 0
-    proposed = self._propose(captions, limit, staged, conditions, top > 0 and by_engine, by_engine, pooling)
+    proposed = self._propose(captions, limit, staged, conditions, top > 0 and by_engine, by_engine, pooling, unwanted)
     answers = []
     for j,images in enumerate(proposed):
         caption = captions[[j]]
         if by_engine: ranked = [(image.score,image) for image in images]
-        else: ranked = self._by_score(self._read([image.image_id for image in images]), caption, pooling)
+        else: ranked = self._by_score(self._read([image.image_id for image in images]), caption, pooling, unwanted)
         # the best few are compared alone, because the number of images changes the last digits
-        if top: ranked = self._by_score([image for _,image in ranked[:few]], caption, pooling)[:top]
+        if top: ranked = self._by_score([image for _,image in ranked[:few]], caption, pooling, unwanted)[:top]
         elif rerank and ranked: ranked = self._rerank(ranked, caption, rerank)
         known = {image.image_id: image for _,image in ranked} if top else {}
         read = partial(self._hit, caption, pooling, known)
-        answers.append(Hits([image.image_id for _,image in ranked], [score for score,_ in ranked], read))
+        wanted,other = split_without(caption.names[0])
+        note = f"To leave out what shows it: `search({wanted!r}, without={other!r})`" if other else ""
+        answers.append(Hits([image.image_id for _,image in ranked], [score for score,_ in ranked], read, note))
     return answers
 
 @patch
-def _by_score(self:Index, images, caption, pooling):
+def _scores(self:Index, encoded, caption, pooling):
+    "The exact score of each image with one caption."
+    if self.model is not None: return self.model.similarity(encoded, caption, pooling=pooling)[:,0]
+    whole = 0 if pooling or not self.layout.whole_dim else (encoded.whole @ self._whole(caption).T)[:,0]
+    if self.layout.ranks_by_whole and not pooling: return whole
+    return similarity(encoded.parts, caption.weighted_parts, pooling or self.pooling)[:,0] + whole
+
+@patch
+def _by_score(self:Index, images, caption, pooling, unwanted=None):
     "Images with their exact scores, best first; equal ones in the order in which they were added."
     if not images: return []
     encoded = self._encoded(images)
-    if self.model is not None: sim = self.model.similarity(encoded, caption, pooling=pooling)
-    elif self.layout.ranks_by_whole and not pooling: sim = encoded.whole @ self._whole(caption).T
-    else: sim = similarity(encoded.parts, caption.weighted_parts, pooling or self.pooling)
-    if self.model is None and self.layout.global_weight and not pooling: sim = sim + encoded.whole @ self._whole(caption).T
-    return sorted(zip(sim[:,0].tolist(), images), key=lambda pair: (-pair[0],pair[1].order))
+    sim = self._scores(encoded, caption, pooling)
+    if unwanted is not None: sim = sim - self._scores(encoded, unwanted, pooling)
+    return sorted(zip(sim.tolist(), images), key=lambda pair: (-pair[0],pair[1].order))
 
 @patch
 def _rerank(self:Index, ranked, caption, count):
@@ -637,6 +698,7 @@ def ask(
     rerank:int=0, # Images that a cross-encoder scores itself; 0: in memory all of them
     about:Mapping|None=None, # Conditions that titles print, such as `{"model": "mine"}`
     note:str="", # What a reader of the answers should know
+    without:str="", # What the images should not show
 ) -> Answers:
     "Search images by sentences."
     if isinstance(sentences, str): sentences = [sentences]
@@ -651,12 +713,19 @@ def ask(
             images.model = model
             images._require_same_model()
         captions = images._captions(sentences)
-        hits = images._rank(captions, top, None, pooling, rerank)
+        hits = []
+        if not without: hits = images._rank(captions, None, top, None, pooling, rerank)
+        for j in range(len(captions.names) if without else 0):
+            hits += images._rank(*images._question(captions[[j]], without, pooling), top, None, pooling, rerank)
         return Answers(list(captions.names), hits, captions, images, images.model, about, note)
     if not isinstance(images, Encoded): images = model.encode_images(images)
     captions = sentences if isinstance(sentences, Encoded) else model.encode_captions(sentences)
     options = {"rerank": rerank} if rerank and not pooling and model.info.is_cross_encoder else {}
     sim = model.similarity(images, captions, pooling=pooling, **options).cpu()
+    unwanted = model.encode_captions([without]) if without else None
+    for j in range(len(captions.names) if without else 0):
+        off = _mixed([unwanted], [1], _word_count([captions[[j]]], pooling or model.pooling))
+        sim[:,j] -= model.similarity(images, off, pooling=pooling, **options)[:,0].cpu()
     hits = []
     for j,order in enumerate(ranking(sim.T, top or None).tolist()):
         ids = [images.names[i] for i in order]

@@ -130,12 +130,20 @@ def query_for(self:QdrantBackend,
     if request.words is None: return self.types.QueryRequest(**first, **answer)
     prefetches = []
     if staged: prefetches = [self.types.Prefetch(**first, limit=staged, **common)]
-    if request.whole is None: return self.types.QueryRequest(**self.nearest(request.words, "regions", prefetches), **answer)
-    limit = staged or self.count()
-    by_regions = self.types.Prefetch(**self.nearest(request.words, "regions", prefetches), limit=limit, **common)
-    whole = self.nearest(self.layout.first(None, request.whole), "first", [by_regions])
-    by_whole = self.types.Prefetch(**whole, limit=limit, **common)
-    return self.types.QueryRequest(**self.sum_of([by_regions,by_whole]), **answer)
+    if request.whole is None and request.unwanted is None:
+        return self.types.QueryRequest(**self.nearest(request.words, "regions", prefetches), **answer)
+    def stage(vector, field, prefetches):
+        nearest = self.nearest(vector, field, prefetches)
+        return self.types.Prefetch(**nearest, limit=staged or self.count(), **common)
+    wanted = stage(request.words, "regions", prefetches)
+    stages,signs = [wanted],[1]
+    if request.whole is not None:
+        stages.append(stage(self.layout.first(None, request.whole), "first", [wanted]))
+        signs.append(1)
+    if request.unwanted is not None:
+        stages.append(stage(request.unwanted, "regions", [wanted]))
+        signs.append(-1)
+    return self.types.QueryRequest(**self.sum_of(stages, signs), **answer)
 
 @patch
 def _vectors(self:QdrantBackend, with_vectors):
@@ -363,9 +371,10 @@ def nearest(self:EdgeBackend, vector:np.ndarray, field:str, prefetches:list) -> 
     return {"query": self.types.Query.Nearest(vector.tolist(), using=field), "prefetches": prefetches}
 
 @patch
-def sum_of(self:EdgeBackend, prefetches:list) -> dict:
-    scores = [self.types.Expression.Variable(f"$score[{i}]") for i in range(len(prefetches))]
-    return {"query": self.types.Formula(self.types.Expression.Sum(scores)), "prefetches": prefetches}
+def sum_of(self:EdgeBackend, prefetches:list, signs:list[int]) -> dict:
+    e = self.types.Expression
+    scores = [e.Mult([e.Constant(float(sign)),e.Variable(f"$score[{i}]")]) for i,sign in enumerate(signs)]
+    return {"query": self.types.Formula(e.Sum(scores)), "prefetches": prefetches}
 
 @patch
 def query(self:EdgeBackend, queries:list) -> list[list]: # Points of each query

@@ -171,8 +171,8 @@ def nearest(self:ServerBackend, vector:np.ndarray, field:str, prefetches:list) -
     return {"query": vector.tolist(), "using": field, "prefetch": prefetches or None}
 
 @patch
-def sum_of(self:ServerBackend, prefetches:list) -> dict:
-    scores = [f"$score[{i}]" for i in range(len(prefetches))]
+def sum_of(self:ServerBackend, prefetches:list, signs:list[int]) -> dict:
+    scores = [self.types.MultExpression(mult=[float(sign),f"$score[{i}]"]) for i,sign in enumerate(signs)]
     return {"query": self.types.FormulaQuery(formula=self.types.SumExpression(sum=scores)), "prefetch": prefetches}
 
 @patch

@@ -16,7 +16,6 @@ from models import (
     read_detector, read_dual, read_learning, read_prepared, read_text_model, read_uniter, read_vision)
 from PIL import Image
 
-from lab.claims import Claim, _answered
 from lab.entries import read_measured, read_table
 from teran_nb.core.config import to_config
 from teran_nb.core.processes import seed_everything
@@ -37,7 +36,7 @@ from teran_nb.data.provenance import open_provenance, provenance, save_provenanc
 from teran_nb.measure.spice import Tuples, read_synonyms
 from teran_nb.training.learner import fit, read_checkpoint
 from teran_nb.training.recipe import Recipe, TrainConfig, recipe
-from teran_nb.measure.results import Measured, Result, read_result
+from teran_nb.measure.results import Measured, Result, answered, read_result
 from teran_nb.measure.relevance import read_relevance, rouge_l, spice
 from teran_nb.training.runs import Run, _origin
 from teran_nb.look.website import _previous_files
@@ -342,7 +341,7 @@ def measured(folder):
     "What a run reached, as it is read by a table and by a claim."
     results = read_measured([folder])
     line = Measured({"t2i_r1": 0.5}, {"run": str(folder)})
-    _answered(Result({"teran-mrsw": (line,)}), Claim("", "teran-mrsw", "teran-mrsw"))
+    answered(line, "t2i_r1")
     return results
 
 
