@@ -307,7 +307,7 @@ def _log(self:FeatureWriter, line):
 
 @patch
 def _continue(self:FeatureWriter):
-    "Go back to the last line of the journal, and cut off what came after it; work on something else, or changed work, is refused."
+    "Go back to the last line of the journal; work on something else, and work that was changed since, is refused."
     cure = f"remove {self.tmp} to begin again"
     journal = self.tmp/"journal"
     about = {"source": self.source_hash} | self.manifest
