@@ -332,7 +332,7 @@ def _continue(self:FeatureWriter):
     self.counts = Counter(entry["counts"])
     self.kept_names = len(self.class_names)
     for part,size in entry["sizes"].items():
-        self.files[part] = file = open(self.tmp/f"{part}.bin", "r+b")
+        self.files[part] = file = open(require_file(self.tmp/f"{part}.bin"), "r+b")
         file.truncate(size)
         self.checksums[part] = hashlib.file_digest(file, "sha256") # this leaves the position at the end of the file
     changed = next((part for part,checksum in self._checksums().items() if checksum != entry["sha256"][part]), None)
