@@ -62,9 +62,33 @@ class Alignment:
         return [word if known else f"{word} (new)" for word,known in zip(self.words, self.known)]
     @property
     def best_regions(self) -> np.ndarray: # Of each word, from 0, `(words,)`
-        if not len(self.cosines):
-            raise ValueError(f"{self.image_id or 'the image'} has no regions, so no word has a best region")
-        return self.cosines.argmax(0).numpy()
+        return np.array([self.best(j).region for j in range(len(self.words))], dtype=int)
+
+# %% ../../nbs/model/03_pair.ipynb #ebccd9a9
+def _column(alignment, j):
+    "The column of word `j`, which may count from the end."
+    n = len(alignment.words)
+    if not -n <= j < n: raise IndexError(f"the caption has {n} words, counted from 0, and none is {j}")
+    return range(n)[j]
+
+@patch
+def columns_of(self:Alignment,
+    word:str|int|slice|Sequence, # A word or phrase of the caption, the index of a word, a slice, or a list of these
+) -> list[int]: # Indices into `words`
+    "The columns of a word or phrase in the cosines."
+    if isinstance(word, slice): return list(range(len(self.words))[word])
+    if isinstance(word, (int,np.integer)): return [_column(self, word)]
+    if not isinstance(word, str):
+        columns = []
+        for part in word: columns += self.columns_of(part)
+        return list(dict.fromkeys(columns))
+    occurrences = []
+    for columns in phrase_places(self.words, word):
+        content_words = [j for j in columns if self.words[j].casefold() not in STOP_WORDS]
+        occurrences.append(content_words or columns)
+    if not occurrences: raise ValueError(f"{word!r} is not in this caption; its words are {', '.join(self.words)}")
+    def highest_cosine(columns): return float(self.cosines[:,columns].mean(1).max()) if len(self.cosines) else 0.
+    return max(occurrences, key=highest_cosine)
 
 # %% ../../nbs/model/03_pair.ipynb #11bceb42
 class WordMatch(NamedTuple):
@@ -74,27 +98,17 @@ class WordMatch(NamedTuple):
     box:tuple|None # Its pixels, `(x1,y1,x2,y2)`
     cosine:float # In [-1,1]
 
-def _column(alignment, j):
-    "The column of word `j`, which may count from the end."
-    n = len(alignment.words)
-    if not -n <= j < n: raise IndexError(f"the caption has {n} words, counted from 0, and none is {j}")
-    return range(n)[j]
-
 @patch
 def best(self:Alignment,
-    word:str|int, # The word, or its index
+    word:str|int, # The word or phrase, or the index of a word
 ) -> WordMatch: # Its best region
-    "The region with the highest cosine of a word."
-    best_regions = self.best_regions
-    if isinstance(word, str):
-        occurrences = [j for j,text in enumerate(self.words) if text.casefold() == word.casefold()]
-        if not occurrences:
-            raise ValueError(f"{word!r} is not a word of this caption; its words are {', '.join(self.words)}")
-        word = max(occurrences, key=lambda j: self.cosines[:,j].max())
-    j = _column(self, word)
-    region = int(best_regions[j])
+    "The region with the highest cosine of a word, or the highest mean of a phrase."
+    columns = self.columns_of(word)
+    if not len(self.cosines): raise ValueError(f"{self.image_id or 'the image'} has no regions, so no word has a best region")
+    cosines = self.cosines[:,columns].mean(1)
+    region = int(cosines.argmax())
     box = None if self.boxes is None else tuple(float(v) for v in self.boxes[region])
-    return WordMatch(self.words[j], region, box, float(self.cosines[region,j]))
+    return WordMatch(" ".join(self.words[j] for j in columns), region, box, float(cosines[region]))
 
 # %% ../../nbs/model/03_pair.ipynb #bc76317c
 @patch
@@ -218,26 +232,6 @@ def of(cls:Alignment,
         picture=given.picture if given is not None and given.has_picture else None,
         pooling=pooling, pieces=pieces, model_note=model_note,
         credit=given.credit if given is not None else "")
-
-# %% ../../nbs/model/03_pair.ipynb #ebccd9a9
-@patch
-def columns_of(self:Alignment,
-    word:str|int|slice|Sequence, # A word or phrase of the caption, the index of a word, a slice, or a list of these
-) -> list[int]: # Indices into `words`
-    "The columns of a word or phrase in the cosines."
-    if isinstance(word, slice): return list(range(len(self.words))[word])
-    if isinstance(word, (int,np.integer)): return [_column(self, word)]
-    if not isinstance(word, str):
-        columns = []
-        for part in word: columns += self.columns_of(part)
-        return list(dict.fromkeys(columns))
-    occurrences = []
-    for columns in phrase_places(self.words, word):
-        content_words = [j for j in columns if self.words[j].casefold() not in STOP_WORDS]
-        occurrences.append(content_words or columns)
-    if not occurrences: raise ValueError(f"{word!r} is not in this caption; its words are {', '.join(self.words)}")
-    def highest_cosine(columns): return float(self.cosines[:,columns].mean(1).max()) if len(self.cosines) else 0.
-    return max(occurrences, key=highest_cosine)
 
 # %% ../../nbs/model/03_pair.ipynb #e104bafc
 @patch

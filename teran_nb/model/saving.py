@@ -29,7 +29,6 @@ from ..data.provenance import open_provenance, save_provenance
 from ..photos.fine_tuning import LearningBackbone, load_backbone
 from .encoded import Encoded
 from .encoder import Encoder
-from .heads import HEADS
 from .text import load_text, save_text, text_encoder
 from .network import Network, NetworkConfig
 
@@ -143,13 +142,12 @@ def begin(cls:Network,
     weights = {name: weight for name,weight in other.state_dict().items() if name in expected}
     misfits = [name for name,weight in weights.items() if weight.shape != expected[name].shape]
     if other.config.text != config.text: misfits.append("text")
-    common_heads = set(config.training_heads) & set(other.config.training_heads)
     # the settings of a cross-encoder have the name of its head
-    cross_encoders = sorted(name for name in common_heads if HEADS[name].is_cross_encoder)
+    parts = {"shared","regions","last"} | set(config.training_heads) & set(other.config.training_heads)
     for name in difference(config, other.config):
         part,_,field = name.partition(".")
         may_change = field.endswith(("dropout","thaw")) # from one training to the next
-        if part in ("shared","regions","last",*cross_encoders) and not may_change: misfits.append(part)
+        if part in parts and not may_change: misfits.append(part)
     if misfits:
         raise ValueError(f"{folder} is no beginning for this model: its {misfits[0]} is another; "
                          "choose the same sizes, layers, text encoder, sharing, region features and settings of heads")

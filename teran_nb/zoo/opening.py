@@ -10,6 +10,7 @@ __all__ = ['FAMILIES', 'MetaClip2Family', 'ChineseClipFamily', 'AltClipFamily', 
 # %% ../../nbs/zoo/09_opening.ipynb #9f368f84
 import inspect, re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from fnmatch import filter as matching
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,7 @@ from transformers.processing_utils import ProcessorMixin
 from transformers.utils import cached_file
 
 from ..core.files import project_path, read_json, user_path
-from ..core.hub import hub_config, load_from_hub, require_finite, require_rows
+from ..core.hub import hub_config, load_from_hub, no_download, require_finite, require_rows
 from ..data.pictures import opaque
 from .regions_words import CallRecorder, LastBlock
 from .families import DualFamily, Family, OpenClipImages, image_processor_class, patch_boxes
@@ -230,7 +231,6 @@ _WEIGHTS = "*.safetensors","*pytorch_model*.bin*"
 _SAME_MODEL = "name a repository of the same model with model.safetensors"
 _FOREIGN = { # Files that only such a folder has: what it is, and what to do
     "model_index.json": ("a pipeline of diffusers, which draws pictures", "name a model that compares them with sentences"),
-    "adapter_config.json": ("an adapter, whose base model lies in another repository", "merge the two by peft, and save them"),
     "*.onnx": ("a model in ONNX only", _SAME_MODEL),
     "*.gguf": ("quantised weights for llama.cpp", _SAME_MODEL),
     "tf_model.h5": ("weights for TensorFlow only", _SAME_MODEL),
@@ -240,14 +240,14 @@ _FOREIGN = { # Files that only such a folder has: what it is, and what to do
 def _require_weights(name, **options):
     "The files of a model; those without weights in a layout that can be read are refused, and say what they are."
     files = repository_files(name, **options)
-    if not {"model_index.json","adapter_config.json"} & {*files} and any(matching(files, p) for p in _WEIGHTS): return files
+    if "model_index.json" not in files and any(matching(files, p) for p in _WEIGHTS): return files
     for pattern,(layout,cure) in _FOREIGN.items():
         if matching(files, pattern): raise ValueError(f"it is {layout}; {cure}")
     raise (OSError if options else ValueError)("it has no weights (model.safetensors)")
 
 # %% ../../nbs/zoo/09_opening.ipynb #ae6b042f
 _KNOWN = (DualFamily, MetaClip2Family, ChineseClipFamily, AltClipFamily, SiglipFamily, Siglip2Family, Aimv2Family,
-          TipsFamily, BlipFamily, *LATE_FAMILIES)
+          TipsFamily, BlipFamily, *LATE_FAMILIES.values())
 FAMILIES = {family.name: family for family in _KNOWN} # By `model_type`
 
 def _make_family(name, family):
@@ -347,6 +347,29 @@ def _prompt_processor(family, name, image_processor, tokenizer, has_chat, **opti
         processor.query_prefix = filled("query", type="text", text="{}")
     return processor
 
+# %% ../../nbs/zoo/09_opening.ipynb #9d872161
+def _adapter(name, **options):
+    "Base model, scale and matrices of a LoRA adapter."
+    settings = read_json(cached_file(name, "adapter_config.json", **options), dict)
+    other = [key for key in ("use_dora","rank_pattern","alpha_pattern","modules_to_save") if settings.get(key)]
+    if settings.get("peft_type") != "LORA" or other:
+        raise ValueError(f"it is an adapter of another kind than LoRA ({', '.join(other)}); merge it by peft, and save the model")
+    scale = settings["lora_alpha"]/settings["r"]**(.5 if settings.get("use_rslora") else 1)
+    return settings["base_model_name_or_path"],scale,load_file(cached_file(name, "adapter_model.safetensors", **options))
+
+@torch.no_grad()
+def _merge(model, scale, matrices):
+    "Add the products of a LoRA adapter to the weights."
+    modules = {name.replace("embedding_proj_layer", "custom_text_proj"): part for name,part in model.named_modules()
+               if isinstance(part, nn.Linear)}
+    for key in filter(lambda key: "lora_A" in key, matrices):
+        path = key.partition(".lora_A")[0].removeprefix("base_model.model.")
+        end = path[path.index("layers."):] if "layers." in path else path.rpartition(".")[2].replace("linear", "custom_text_proj")
+        found = [name for name in modules if name.endswith(end) and ("vision" in path or "vision" not in name)]
+        if len(found) != 1: raise ValueError(f"its base model has {len(found)} matrices {end}; name the adapter's own base model")
+        weight = modules[found[0]].weight
+        weight += (scale*matrices[key.replace("lora_A", "lora_B")].float() @ matrices[key].float()).to(weight)
+
 # %% ../../nbs/zoo/09_opening.ipynb #7c0f3a69
 _VISION = {"image_size": 224, "patch_size": 16, "layers": 12, "width": 768, "head_width": 64, "mlp_ratio": 4.}
 _TEXT = {"context_length": 77, "vocab_size": 49408, "layers": 12, "width": 512, "heads": 8, "mlp_ratio": 4.}
@@ -431,10 +454,7 @@ def _open_clip(dtype, name, **options):
                                 resample=2 if pixels.get("interpolation") == "bilinear" else 3, **own)
 
 # %% ../../nbs/zoo/09_opening.ipynb #23305449
-def _modules(name, **options):
-    "Where the model lies in a folder of sentence-transformers; empty for the folder itself."
-    modules = read_json(cached_file(name, "modules.json", **options), list)
-    return str(modules[0].get("path", "")) if modules and isinstance(modules[0], dict) else ""
+def _json(file, kind, name, **options): return read_json(cached_file(name, file, **options), kind)
 
 def family_of(
     name:str|Path, # Hugging Face name or folder
@@ -446,24 +466,32 @@ def family_of(
     if not name or name.startswith("~"): source = name = str(user_path(name)) # this refuses an empty name
     wrong_name = "name a folder or a hub name of a pretrained dual encoder"
     wrong_files = "copy what is missing from the page of the weights"
-    def load(loader, kind, cure, **options): return load_from_hub(partial(loader, **options), name, kind, cure)
+    def load(loader, kind, cure, at="", **options): return load_from_hub(partial(loader, **options), at or name, kind, cure)
     files = load(_require_weights, "pretrained dual encoder", wrong_name)
     where = {}
-    inside = load(_modules, "pretrained dual encoder", wrong_name) if "modules.json" in files else ""
+    inside = ""
+    if "modules.json" in files: # of sentence-transformers: where its first part lies
+        inside = load(partial(_json, "modules.json", list[dict]), "model of sentence-transformers", wrong_name)[0].get("path")
     if f"{inside}/config.json" in files:
         if Path(name).is_dir(): name = f"{name}/{inside}"
         else: where["subfolder"] = inside
     is_open_clip = "open_clip_config.json" in files
     if is_open_clip and "config.json" in files:
-        is_open_clip = "model_type" not in read_json(cached_file(name, "config.json", local_files_only=True), dict)
+        is_open_clip = "model_type" not in load(partial(_json, "config.json", dict), "pretrained dual encoder", wrong_name)
     weights = [file for pattern in _WEIGHTS for file in matching(files, pattern)]
     if all(".fp16." in file for file in weights): where["variant"] = "fp16"
     if is_open_clip:
         family = DualFamily
+        wrong_files = "copy the tokenizer's files of openai/clip-vit-base-patch32 into it"
         model,processor = load(partial(_open_clip, dtype), "CLIP of OpenCLIP", wrong_name)
     else:
-        family = FAMILIES[load(_config, "pretrained dual encoder", wrong_name, **where).model_type]
-        model = load(partial(_network, family, dtype), family.model_class, wrong_name, **where)
+        adapter = load(_adapter, "LoRA adapter", wrong_name) if "adapter_config.json" in files else None
+        base = adapter[0] if adapter else name
+        with no_download(f"{name} names it as its base model; download it first, or write its folder into adapter_config.json"
+                         ) if adapter else nullcontext():
+            family = FAMILIES[load(_config, "pretrained dual encoder", wrong_name, base, **where).model_type]
+            model = load(partial(_network, family, dtype), family.model_class, wrong_name, base, **where)
+        if adapter: _merge(model, *adapter[1:])
         processor = load(partial(_image_processor, family), f"{family.name} with its image processor", wrong_files, **where)
     tokens = CLIPTokenizer if is_open_clip else AutoTokenizer
     tokenizer = load(partial(_tokenizer, model, tokens), f"{family.name} with its tokenizer", wrong_files, **where)
