@@ -29,7 +29,7 @@ COCO = ROOT.parent/"shared"/"data"/"captions"/"coco_testall_caps.txt.gz"
 def captions(images):
     "Five captions an image, and what they are called."
     if COCO.is_file(): return read_captions(COCO, per_image=5).select(range(images)),"COCO test"
-    texts = scenes("test").captions.texts
+    texts = scenes().test.captions.texts
     return Captions([texts[i % len(texts)] for i in range(5*images)], np.repeat(np.arange(images), 5), [str(i) for i in range(images)]),"scenes, test (../shared is not here)"
 
 

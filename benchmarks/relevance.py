@@ -33,7 +33,7 @@ COCO = ROOT.parent/"shared"/"data"/"captions"/"coco_testall_caps.txt.gz"
 
 def data(args):
     "Captions, and what they are called."
-    full,what = (read_captions(COCO, per_image=5),"COCO test") if COCO.is_file() else (scenes("test").captions,"scenes, test (../shared is not here)")
+    full,what = (read_captions(COCO, per_image=5),"COCO test") if COCO.is_file() else (scenes().test.captions,"scenes, test (../shared is not here)")
     return (full if args.images is None else full.select(range(min(args.images, len(full.image_ids))))),what
 
 def lcs(a, b):

@@ -4,4 +4,4 @@ from pathlib import Path
 from teran_nb.scenes.scenes import scenes
 from teran_nb.measure.spice import parse_tuples
 
-parse_tuples(scenes("test").captions).save(Path(__file__).parent/"scenes-test.jsonl.gz")
+parse_tuples(scenes().split("test").captions).save(Path(__file__).parent/"scenes-test.jsonl.gz")

@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['user_path', 'project_path', 'home', 'require_file', 'most_unpacked', 'open_plain', 'reading', 'read_bytes',
            'read_text', 'read_json', 'read_json_lines', 'digest', 'file_stamps', 'locked', 'atomic', 'make_once',
-           'remove_leftovers', 'write_json', 'numbered_folder', 'require_space', 'save_tensors', 'load_tensors',
-           'require_archive']
+           'remove_leftovers', 'write_json', 'require_space', 'save_tensors', 'load_tensors', 'require_archive']
 
 # %% ../../nbs/core/02_files.ipynb #edda5a92
 import errno, gzip, hashlib, json, os, shutil, tempfile, time, zipfile
@@ -292,21 +291,6 @@ def write_json(
 ) -> None:
     "Write JSON atomically, as indented UTF-8."
     with atomic(path) as tmp: tmp.write_text(json.dumps(value, indent=1, ensure_ascii=False), encoding="utf8")
-
-# %% ../../nbs/core/02_files.ipynb #84547a3b
-def numbered_folder(
-    path:str|Path, # Wanted folder
-) -> Path: # The new, empty folder
-    "Make a folder; if its name is taken, the first free number is added."
-    path = user_path(path)
-    numbered = path
-    number = 1
-    while True:
-        try: numbered.mkdir(parents=True)
-        except FileExistsError:
-            number += 1
-            numbered = path.with_name(f"{path.name}-{number}")
-        else: return numbered
 
 # %% ../../nbs/core/02_files.ipynb #1389acf9
 def require_space(

@@ -7,12 +7,12 @@ __all__ = ['PICTURE_SUFFIXES', 'Link', 'is_link', 'some_names', 'Captions', 'ima
            'match_names', 'read_names']
 
 # %% ../../nbs/data/01_captions.ipynb #b9574b3e
-import gzip, json, re, unicodedata
+import json, re, unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from numbers import Integral
+from operator import index
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,11 +39,11 @@ def is_link(
     n:int, # Number of characters of its caption
 ) -> bool: # False too where a box is inverted or not finite
     "Whether a value is a link into a caption; its numbers may be those of numpy."
-    if not isinstance(link, Link) or not isinstance(link.kind, str): return False
-    if not (isinstance(link.start, Integral) and isinstance(link.end, Integral)): return False
-    if not 0 <= link.start <= link.end <= n: return False
-    try: return all(-_FAR < x1 <= x2 < _FAR and -_FAR < y1 <= y2 < _FAR for x1,y1,x2,y2 in link.boxes)
-    except (TypeError, ValueError): return False # a box has another number of corners, or they are no numbers
+    if not (isinstance(link, Link) and isinstance(link.kind, str)): return False
+    try:
+        if not 0 <= index(link.start) <= index(link.end) <= n: return False
+        return all(-_FAR < x1 <= x2 < _FAR and -_FAR < y1 <= y2 < _FAR for x1,y1,x2,y2 in link.boxes)
+    except (TypeError, ValueError): return False # no whole numbers, or a box has another number of corners
 
 # %% ../../nbs/data/01_captions.ipynb #6e366386
 def some_names(
@@ -223,16 +223,13 @@ def _to_csv(captions, path):
 
 @patch
 def save(self:Captions,
-    path:str|Path, # File ending in `.json`, `.json.gz` (Karpathy's layout) or `.csv`
+    path:str|Path, # File ending in `.json` (Karpathy's layout) or `.csv`
 ) -> None:
     "Write the captions, atomically."
     path = user_path(path)
-    ending = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
-    one_of(ending, (".json",".json.gz",".csv"), "ending of a captions file")
-    text = _to_csv(self, path) if ending == ".csv" else _to_karpathy(self)
-    data = text.encode("utf8")
-    if path.suffix == ".gz": data = gzip.compress(data, mtime=0)
-    with atomic(path) as tmp: tmp.write_bytes(data)
+    one_of(path.suffix, (".json",".csv"), "ending of a captions file")
+    text = _to_csv(self, path) if path.suffix == ".csv" else _to_karpathy(self)
+    with atomic(path) as tmp: tmp.write_bytes(text.encode("utf8"))
 
 # %% ../../nbs/data/01_captions.ipynb #55dc4ca9
 PICTURE_SUFFIXES = ( # endings of picture files, in any case

@@ -61,7 +61,7 @@ def read_class_names(
 
 # %% ../../nbs/data/08_convert.ipynb #b76db48e
 class Source:
-    "Published region features, with what their files do not say; iterating over it gives `Regions` and stops at the first broken row."
+    "Published region features, with what their files do not say; iterating gives `Regions` up to the first broken row."
     def __init__(self,
         path:str|Path|Sequence, # File or folder, or several of one format
         format:str="", # A key of `FORMATS`; recognised when empty
@@ -157,7 +157,7 @@ class Report(MarkdownRepr):
     path:Path # The store
     images:int # Images in it
     regions:int # Regions in it
-    counts:dict[str,int] # Images that an earlier, stopped run had finished; boxes clipped by up to a pixel; vectors of zeros cut as padding
+    counts:dict[str,int] # Images of a stopped run, boxes clipped by up to a pixel, vectors of zeros cut as padding
     left_out:dict[str,str] # Rows that were left out, with the reason
     boxes:bool # Whether the source has boxes
     def _repr_markdown_(self):
@@ -191,7 +191,8 @@ def convert(
     path = user_path(path)
     first = _first_regions(source, stops)
     left_out = {}
-    fingerprint = digest([file_stamps(source.files), source.format, source.options, source.pattern, source.keeps_fractions, str(source.sizes)])
+    settings = [source.format, source.options, source.pattern, source.keeps_fractions, str(source.sizes)]
+    fingerprint = digest(file_stamps(source.files) + settings)
     with FeatureWriter(path, extractor, first.features.shape[-1], class_names=source.class_names,
                        boxes=first.boxes is not None, source_hash=fingerprint) as writer:
         finished = set(writer.ids)

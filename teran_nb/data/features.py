@@ -307,7 +307,7 @@ def _log(self:FeatureWriter, line):
 
 @patch
 def _continue(self:FeatureWriter):
-    "Go back to the last line of the journal, and cut off what came after it; work on something else, or changed work, is refused."
+    "Go back to the last line of the journal; work on something else, and work that was changed since, is refused."
     cure = f"remove {self.tmp} to begin again"
     journal = self.tmp/"journal"
     about = {"source": self.source_hash} | self.manifest
@@ -332,7 +332,7 @@ def _continue(self:FeatureWriter):
     self.counts = Counter(entry["counts"])
     self.kept_names = len(self.class_names)
     for part,size in entry["sizes"].items():
-        self.files[part] = file = open(self.tmp/f"{part}.bin", "r+b")
+        self.files[part] = file = open(require_file(self.tmp/f"{part}.bin"), "r+b")
         file.truncate(size)
         self.checksums[part] = hashlib.file_digest(file, "sha256") # this leaves the position at the end of the file
     changed = next((part for part,checksum in self._checksums().items() if checksum != entry["sha256"][part]), None)

@@ -120,8 +120,11 @@ def save_dataset(
             path = tmp/f"{image_id}{ending}"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-            for text in texts: table.append({"image": path.relative_to(tmp).as_posix(), "caption": text, "split": split_of_row})
-        if not firsts: raise ValueError(f"no row can be used, so {folder} was not written: {some_names(problems) or 'there are no rows'}")
+            name = path.relative_to(tmp).as_posix()
+            table += [{"image": name, "caption": text, "split": split_of_row} for text in texts]
+        if not firsts:
+            reason = some_names(problems) or "there are no rows"
+            raise ValueError(f"no row can be used, so {folder} was not written: {reason}")
         if table: pd.DataFrame(table).to_csv(tmp/"captions.csv", index=False)
     if problems: warnings.warn(f"left out {len(problems)} rows: {problems[0]}", stacklevel=2)
     return Path(folder)

@@ -97,13 +97,9 @@ def provenance(
     return Provenance(collection.name, store.extractor, spec and tuple(spec), words, fit_subspace(sets), store.path)
 
 # %% ../../nbs/data/10_provenance.ipynb #8f8a5391
-class _ProvenanceFile(TypedDict):
-    "Content of provenance.json."
-    data:str
-    extractor:str
-    spec:NotRequired[Annotated[tuple[str,dict],Strict(False)]|None]
-    words:dict[str,Positive]
-    limit:NotRequired[float]
+_Spec = Annotated[tuple[str,dict],Strict(False)]
+_ProvenanceFile = TypedDict("_ProvenanceFile", { # provenance.json
+    "data": str, "extractor": str, "spec": NotRequired[_Spec|None], "words": dict[str,Positive], "limit": NotRequired[float]})
 
 _COPY_MODEL = "copy the model again"
 

@@ -158,14 +158,13 @@ def draw_world(
 
 # %% ../../nbs/scenes/04_scenes.ipynb #31e6a8b8
 def scenes(
-    split:str="all", # `train`, `val`, `test` or `all`
     counts:tuple[int,int,int]=(2000,250,250), # Images of each split
     seed:int=0, # Another seed gives another world
 ) -> Collection: # Pictures, regions with features, captions with links
     "The embedded data set, drawn on first use into `home()`."
     folder = home()/f"scenes-v{_VERSION}-s{seed}-{'-'.join(map(str, counts))}"
     make_once(folder, lambda tmp: draw_world(tmp, counts, seed))
-    return Collection.open(folder).split(split)
+    return Collection.open(folder)
 
 # %% ../../nbs/scenes/04_scenes.ipynb #89cae7f9
 _EXAMPLE_WORLD = 77 # The pictures show the first scenes of `scenes(seed=77)`

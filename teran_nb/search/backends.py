@@ -49,6 +49,8 @@ class Layout(BaseModel, extra="forbid", frozen=True):
     is_learned:bool = False # Whether every image has its vector by the stored first stage
     candidates:int = Field(0, ge=0) # Images that the second stage compares; 0: not measured yet, so all
     measured:int = Field(0, ge=0) # Images of the index when the candidates were measured
+    presence:tuple[float,...] = () # Fields of the `Presence` that was fitted; empty: none
+    judged:int = Field(0, ge=0) # Images of the index when it was fitted
     @property
     def learned_dim(self) -> int: return 0 if self.ranks_by_whole else FIRST_DIM # Of the learned part of the field `first`
     def first(self, learned:np.ndarray|None, whole:np.ndarray|None) -> np.ndarray: # Zeros where a part is None

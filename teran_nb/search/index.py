@@ -39,7 +39,7 @@ from .backends import (
     Layout, MemoryBackend, RESERVED, Request, StoredImage, plain_value, read_conditions, require_column)
 from .qdrant import open_edge
 from .server import ServerBackend
-from .answers import Answers, Hit, Hits, split_without
+from .answers import Answers, Hit, Hits, Presence, fit_presence, split_without, summed_words
 
 # %% ../../nbs/search/05_index.ipynb #0e46a257
 class Index:
@@ -79,6 +79,9 @@ class Index:
     @candidates.setter
     def candidates(self, count:int): self._candidates = max(0, count)
 
+    @property
+    def presence(self) -> Presence|None: # What `present` of hits is computed by; None before images came
+        return Presence(*self.layout.presence) if self.layout and self.layout.presence else None
     @property
     def compared(self) -> int: # Images that a search with `top=0` gives
         return min(len(self), self._candidates or max(1000, self.candidates))
@@ -174,6 +177,7 @@ def date_taken(
 _LEARN_FROM = 5000 # Images from which on an index beyond memory has two stages
 _SAMPLE_IMAGES = 8192 # Of which the first stage is learned
 _SAMPLE_SENTENCES = 2000
+_JUDGED = 2048 # Images of the fit of `Presence`
 
 @patch
 def add(self:Index,
@@ -221,6 +225,7 @@ def add(self:Index,
         name,reason = next(iter(left_out.items()))
         warnings.warn(f"left out {len(left_out):,} images, such as {name}: {reason}", stacklevel=2)
     self._finish(sentences)
+    self._judge(images)
     return written
 
 # %% ../../nbs/search/05_index.ipynb #ee74a8e6
@@ -394,6 +399,20 @@ def _finish(self:Index, sentences):
                       "measures it, and `rebuild` learns the first stage anew", stacklevel=3)
 
 @patch
+def _judge(self:Index, images):
+    "Fit the probability that anything shows a sentence, where the index is new or grew by half."
+    layout,model = self.layout,self.model
+    if not isinstance(images, Collection) or not len(images.captions) or model.info.is_cross_encoder or model.info.not_indexed: return
+    if len(self) <= max(49, 1.5*layout.judged): return
+    chosen = torch.randperm(len(self.names), generator=torch.Generator().manual_seed(0))[:_JUDGED].tolist()
+    sample = self[chosen]
+    texts_of = {name: [] for name in images.image_ids}
+    for text,i in zip(images.captions.texts, images.captions.image_of): texts_of[images.image_ids[int(i)]].append(text)
+    fitted = fit_presence(model, sample, [texts_of.get(name, ()) for name in sample.names])
+    values = () if fitted is None else (fitted.slope,fitted.middle,fitted.word_slope,fitted.word_middle)
+    self.backend.save(layout.model_copy(update={"presence": values, "judged": len(self)}))
+
+@patch
 def _measure(self:Index):
     "The number of candidates with which the sentences of the first stage, a hundred, find 99 % of the exact ten."
     stage = self.backend.stage
@@ -482,14 +501,8 @@ def _question(self:Index, asked, without, pooling):
     wanted,unwanted = ([q for q in asked if sign*asked[q] > 0] for sign in (1,-1))
     if not wanted: raise ValueError("nothing is asked for, only what should not be shown; name something that should be")
     def mixed(questions, count): return _mixed([captions[q] for q in questions], [abs(asked[q]) for q in questions], count)
-    count = _word_count([captions[q] for q in wanted], pooling or self.pooling)
+    count = summed_words([captions[q] for q in wanted], pooling or self.pooling)
     return mixed(wanted, count),mixed(unwanted, count) if unwanted else None
-
-def _word_count(captions, pooling):
-    "Words of captions where the score is a sum over them, to which that of unwanted ones is scaled; else 0."
-    formula = POOLINGS.get(pooling, POOLINGS["mrsw"])
-    is_sum = formula.sum_over == ("words",) and not formula.per_word
-    return sum(len(caption.parts.values) for caption in captions) if is_sum else 0
 
 def _mixed(captions, weights, count):
     "Several captions as one, in which each counts like `count` words times its weight, or like all words where `count` is 0."
@@ -565,8 +578,18 @@ def _rank(self:Index, captions, unwanted, top, where=None, pooling="", rerank=0)
         read = partial(self._hit, caption, pooling, known)
         wanted,other = split_without(caption.names[0])
         note = f"To leave out what shows it: `search({wanted!r}, without={other!r})`" if other else ""
-        answers.append(Hits([image.image_id for _,image in ranked], [score for score,_ in ranked], read, note))
+        ids,scores = [image.image_id for _,image in ranked],[score for score,_ in ranked]
+        alone = partial(self._alone, caption, where) if not pooling else None
+        answers.append(Hits(ids, scores, read, note, alone, self.presence))
     return answers
+
+@patch
+def _alone(self:Index, caption, where):
+    "As many of the best images of a sentence as its presence is judged by."
+    count = len(self)//50 if len(self) <= _JUDGED else len(self)//100 # the share of images that the fit took
+    hits, = self._rank(caption, None, min(max(1, count), 20 if len(self) <= _JUDGED else 100), where)
+    hits.scores = [score/(summed_words([caption], self.pooling) or 1) for score in hits.scores]
+    return hits
 
 @patch
 def _scores(self:Index, encoded, caption, pooling):
@@ -630,7 +653,7 @@ def _hit(self:Index, caption, pooling, known, image_id, score):
     image = known.get(image_id) or self._read([image_id], strict=True)[0]
     row = self._encoded([image])
     payload = {column: value for column,value in image.payload.items() if column not in RESERVED}
-    return Hit(image_id, score, row, payload, partial(self._align, row, caption, pooling))
+    return Hit(image_id, score, row, payload, partial(self._align, row, caption, pooling), self.presence)
 
 @patch
 def _align(self:Index, row, caption, pooling):
@@ -724,7 +747,7 @@ def ask(
     sim = model.similarity(images, captions, pooling=pooling, **options).cpu()
     unwanted = model.encode_captions([without]) if without else None
     for j in range(len(captions.names) if without else 0):
-        off = _mixed([unwanted], [1], _word_count([captions[[j]]], pooling or model.pooling))
+        off = _mixed([unwanted], [1], summed_words([captions[[j]]], pooling or model.pooling))
         sim[:,j] -= model.similarity(images, off, pooling=pooling, **options)[:,0].cpu()
     hits = []
     for j,order in enumerate(ranking(sim.T, top or None).tolist()):

@@ -205,7 +205,7 @@ def learning_rate_at(
 ) -> float: # Learning rate of that step
     "The learning rate of a step: a linear warm-up times a schedule."
     rise = min(1, (step+1)/config.warmup_steps) if config.warmup_steps else 1
-    share = RATE_SCHEDULES[config.schedule].share
+    share = RATE_SCHEDULES[config.schedule]
     return config.learning_rate*rise*share(config, step//per_epoch, step, per_epoch*config.epochs)
 
 def pooling_at(

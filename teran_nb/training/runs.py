@@ -10,15 +10,17 @@ __all__ = ['PACKAGED', 'Run', 'run_folder', 'require_same_run', 'data_sums', 'tr
 import subprocess, sys, time, warnings
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.resources import files
+from itertools import count
 from pathlib import Path
 
 from fastcore.basics import patch
 from typing_extensions import TypedDict
 
 from ..core.config import one_of, override, to_config
-from ..core.files import digest, numbered_folder, project_path, read_json, read_json_lines, require_space, user_path, write_json
+from ..core.files import digest, project_path, read_json, read_json_lines, require_space, user_path, write_json
 from ..core.hub import hub_config
 from ..core.processes import environment, git_commit_hash, pick_device, seed_everything
 from ..core.show import LOG_SECONDS, MarkdownRepr, log_line
@@ -36,7 +38,7 @@ from ..zoo.conse import Conse
 from ..zoo.opening import own_kind, pretrained_name
 from ..measure.retrieval import PROTOCOLS, NdcgRule
 from ..measure.evaluation import Evaluation, ensemble, evaluate
-from .recipe import RATE_SCHEDULES, Recipe, recipe, recipe_names
+from .recipe import READS_END, Recipe, recipe, recipe_names
 from .learner import History, fit
 from .datasets import load_data
 
@@ -99,7 +101,11 @@ def run_folder(
     "The folder of a new run, or of one that goes on."
     if not resume:
         require_space(project_path(output))
-        return numbered_folder(project_path(output)/name)
+        for number in count(1): # the first name that no other run has
+            folder = project_path(output)/(name if number == 1 else f"{name}-{number}")
+            with suppress(FileExistsError):
+                folder.mkdir(parents=True)
+                return folder
     candidates = project_path(output)/resume,project_path(resume)
     for folder in candidates:
         if (folder/"run.json").is_file(): return folder
@@ -125,7 +131,7 @@ def require_same_run(
     may_change = {"train.workers","train.patience"}
     if recipe and recipe.train.epochs > before["train.epochs"]:
         train = recipe.train
-        if not (RATE_SCHEDULES[train.schedule].reads_end or train.iais.mirror or train.start_pooling): may_change.add("train.epochs")
+        if not (train.schedule in READS_END or train.iais.mirror or train.start_pooling): may_change.add("train.epochs")
     changed = []
     for key in sorted(before.keys()|after.keys()):
         if before.get(key) != after.get(key) and key not in may_change:

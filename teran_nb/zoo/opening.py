@@ -247,7 +247,7 @@ def _require_weights(name, **options):
 
 # %% ../../nbs/zoo/09_opening.ipynb #ae6b042f
 _KNOWN = (DualFamily, MetaClip2Family, ChineseClipFamily, AltClipFamily, SiglipFamily, Siglip2Family, Aimv2Family,
-          TipsFamily, BlipFamily, *LATE_FAMILIES)
+          TipsFamily, BlipFamily, *LATE_FAMILIES.values())
 FAMILIES = {family.name: family for family in _KNOWN} # By `model_type`
 
 def _make_family(name, family):
@@ -454,10 +454,7 @@ def _open_clip(dtype, name, **options):
                                 resample=2 if pixels.get("interpolation") == "bilinear" else 3, **own)
 
 # %% ../../nbs/zoo/09_opening.ipynb #23305449
-def _modules(name, **options):
-    "Where the model lies in a folder of sentence-transformers; empty for the folder itself."
-    modules = read_json(cached_file(name, "modules.json", **options), list)
-    return str(modules[0].get("path", "")) if modules and isinstance(modules[0], dict) else ""
+def _json(file, kind, name, **options): return read_json(cached_file(name, file, **options), kind)
 
 def family_of(
     name:str|Path, # Hugging Face name or folder
@@ -472,17 +469,20 @@ def family_of(
     def load(loader, kind, cure, at="", **options): return load_from_hub(partial(loader, **options), at or name, kind, cure)
     files = load(_require_weights, "pretrained dual encoder", wrong_name)
     where = {}
-    inside = load(_modules, "pretrained dual encoder", wrong_name) if "modules.json" in files else ""
+    inside = ""
+    if "modules.json" in files: # of sentence-transformers: where its first part lies
+        inside = load(partial(_json, "modules.json", list[dict]), "model of sentence-transformers", wrong_name)[0].get("path")
     if f"{inside}/config.json" in files:
         if Path(name).is_dir(): name = f"{name}/{inside}"
         else: where["subfolder"] = inside
     is_open_clip = "open_clip_config.json" in files
     if is_open_clip and "config.json" in files:
-        is_open_clip = "model_type" not in read_json(cached_file(name, "config.json", local_files_only=True), dict)
+        is_open_clip = "model_type" not in load(partial(_json, "config.json", dict), "pretrained dual encoder", wrong_name)
     weights = [file for pattern in _WEIGHTS for file in matching(files, pattern)]
     if all(".fp16." in file for file in weights): where["variant"] = "fp16"
     if is_open_clip:
         family = DualFamily
+        wrong_files = "copy the tokenizer's files of openai/clip-vit-base-patch32 into it"
         model,processor = load(partial(_open_clip, dtype), "CLIP of OpenCLIP", wrong_name)
     else:
         adapter = load(_adapter, "LoRA adapter", wrong_name) if "adapter_config.json" in files else None

@@ -1,0 +1,119 @@
+"""Does an index notice that nothing shows a sentence, and does `without` keep things away?
+
+`--data photos --things absent.tsv`: things and the words that mention them; without the file, the nouns of drawn scenes. For every thing, all images whose
+captions mention it are taken out, and the probability of `Presence`, fitted to what remains, is asked for sentences that mention it: once without these
+images, once without as many others, never with the sentence's own image. `--data scenes` also measures the share of the first ten answers that show an
+unwanted thing, with `without` and without it, and the recall of images that show the wanted thing alone.
+"""
+import argparse, csv, re, sys, warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from teran_nb.core.show import markdown_table
+from teran_nb.scenes.grammar import NAMES, plural
+from teran_nb.search.answers import _best_mean, fit_presence, summed_words
+from teran_nb.search.index import Index
+from teran_nb.training.datasets import load_data
+from teran_nb.training.runs import load_model
+
+def words_of(text): return set(re.findall(r"\w+", text.casefold()))
+
+def auroc(present, absent):
+    "Share of pairs in which the present one is higher."
+    return float((present[:,None] > absent).double().mean() + (present[:,None] == absent).double().mean()/2)
+
+def calibration_error(p, y, bins=10):
+    parts = np.array_split(np.argsort(p), bins)
+    return sum(abs(p[part].mean() - y[part].mean())*len(part) for part in parts)/len(p)
+
+def absent(model, data, things, sentences):
+    images = model.encode_images(data)
+    texts = list(dict.fromkeys(data.captions.texts))
+    encoded = model.encode_captions(texts)
+    row_of = {text: row for row,text in enumerate(texts)}
+    model.encode_captions = lambda texts: encoded[[row_of[text] for text in texts]] # once for all fits
+    captions = model.encode_captions(data.captions.texts)
+    sim = model.similarity(images, captions).cpu().float()
+    owner = torch.as_tensor(np.asarray(data.captions.image_of)).long()
+    said = [words_of(text) for text in data.captions.texts]
+    texts = [[] for _ in range(len(data))]
+    for text,i in zip(data.captions.texts, owner.tolist()): texts[i].append(text)
+    g = torch.Generator().manual_seed(0)
+    rows,everything = [],[]
+    for thing,words in things.items():
+        mentions = torch.tensor([bool(words & s) for s in said])
+        gone = torch.zeros(len(data)).bool()
+        gone[owner[mentions]] = True
+        asked = mentions.nonzero().ravel()
+        asked = asked[torch.randperm(len(asked), generator=g)[:sentences]].tolist()
+        remain = (~gone).nonzero().ravel().tolist()
+        if not asked or len(remain) < 100: continue
+        presence = fit_presence(model, images[remain], [texts[i] for i in remain])
+        values = []
+        for j in asked:
+            out = torch.zeros(len(data)).bool()
+            out[torch.randperm(len(data), generator=g)[:int(gone.sum())]] = True
+            for k,left in enumerate((gone,out)):
+                kept = ~left
+                kept[owner[j]] = False
+                scores = sim[kept,j]/(summed_words([captions[[j]]], model.pooling) or 1)
+                best = _best_mean(scores[:,None])[0].item()
+                values.append((k, scores.max().item(), best, presence.of_scores([best])))
+        values = torch.tensor(values)
+        everything.append(values)
+        here,away = values[values[:,0] == 1],values[values[:,0] == 0]
+        rows.append([thing, int(gone.sum()), *[f"{auroc(here[:,c], away[:,c]):.2f}" for c in (1,3)],
+                     *[f"{x[:,3].mean():.2f}" for x in (here,away)]])
+    values = torch.cat(everything)
+    here,away = values[values[:,0] == 1],values[values[:,0] == 0]
+    print(markdown_table(["thing","images","AUROC, best score","AUROC, probability","mean probability, there","gone"], rows))
+    raw,mean,p = (auroc(here[:,c], away[:,c]) for c in (1,2,3))
+    error = calibration_error(values[:,3].numpy(), values[:,0].numpy())
+    print(f"\nall: best score {raw:.3f}, mean of the best {mean:.3f}, probability {p:.3f}, calibration error {error:.3f}, "
+          f"{len(here):,} sentences\n", flush=True)
+
+def without(model, data, nouns, pairs):
+    index = Index(model)
+    index.add(data)
+    held = {}
+    for text,i in zip(data.captions.texts, data.captions.image_of.tolist()): held.setdefault(data.image_ids[i], set()).update(words_of(text))
+    def shows(noun, name): return bool(nouns[noun] & held[name])
+    g = np.random.default_rng(0)
+    found = []
+    for _ in range(pairs):
+        wanted,unwanted = g.choice(list(nouns), 2, replace=False)
+        right = sum(shows(wanted, name) and not shows(unwanted, name) for name in held)
+        if not right: continue
+        line = []
+        for other in ("",f"a {unwanted}"):
+            ids = index.search(f"a {wanted}", 10, without=other).ids
+            line += [np.mean([shows(unwanted, name) for name in ids]), sum(shows(wanted, name) and not shows(unwanted, name) for name in ids)/min(10, right)]
+        found.append(line)
+    a,b,c,d = 100*np.mean(found, 0)
+    print(markdown_table(["search","first ten that show the unwanted thing %","recall@10 of the wanted thing alone %"],
+                         [["a WANTED",f"{a:.1f}",f"{b:.1f}"],["a WANTED, without='a UNWANTED'",f"{c:.1f}",f"{d:.1f}"]]) + "\n")
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--data", default="scenes", help="as in `load_data`; its test split")
+    p.add_argument("--split", default="test")
+    p.add_argument("--model", default="runs/scenes-teran-mrsw")
+    p.add_argument("--things", default="", help="a table of things and words, as in Flickr8k's absent.tsv")
+    p.add_argument("--images", type=int, default=1000, help="at most")
+    p.add_argument("--sentences", type=int, default=60, help="of each thing")
+    args = p.parse_args()
+    warnings.filterwarnings("ignore", "(?s).*captions have no word")
+    model = load_model(args.model)
+    data = load_data(args.data).split(args.split)
+    data = data.select(range(min(len(data), args.images)))
+    nouns = {names[0]: {form for name in names for form in (name,plural(name))} for names in NAMES.values()}
+    things = nouns
+    if args.things: things = {row["thing"]: set(row["words"].split()) for row in csv.DictReader(open(args.things), delimiter="\t")}
+    absent(model, data, things, args.sentences)
+    if not args.things: without(model, data, nouns, 200)
+
+if __name__ == "__main__": main()
