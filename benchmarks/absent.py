@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from teran_nb.core.show import markdown_table
 from teran_nb.scenes.grammar import NAMES, plural
+from teran_nb.model.network import untrained_model
 from teran_nb.search.answers import _best_mean, fit_presence, summed_words
 from teran_nb.search.index import Index
 from teran_nb.training.datasets import load_data
@@ -51,8 +52,9 @@ def absent(model, data, things, sentences):
         asked = mentions.nonzero().ravel()
         asked = asked[torch.randperm(len(asked), generator=g)[:sentences]].tolist()
         remain = (~gone).nonzero().ravel().tolist()
-        if not asked or len(remain) < 100: continue
+        if not asked or len(remain) < 50: continue
         presence = fit_presence(model, images[remain], [texts[i] for i in remain])
+        if presence is None: continue
         values = []
         for j in asked:
             out = torch.zeros(len(data)).bool()
@@ -70,6 +72,7 @@ def absent(model, data, things, sentences):
                      *[f"{x[:,3].mean():.2f}" for x in (here,away)]])
     values = torch.cat(everything)
     here,away = values[values[:,0] == 1],values[values[:,0] == 0]
+    del model.encode_captions
     print(markdown_table(["thing","images","AUROC, best score","AUROC, probability","mean probability, there","gone"], rows))
     raw,mean,p = (auroc(here[:,c], away[:,c]) for c in (1,2,3))
     error = calibration_error(values[:,3].numpy(), values[:,0].numpy())
@@ -105,15 +108,20 @@ def main():
     p.add_argument("--things", default="", help="a table of things and words, as in Flickr8k's absent.tsv")
     p.add_argument("--images", type=int, default=1000, help="at most")
     p.add_argument("--sentences", type=int, default=60, help="of each thing")
+    p.add_argument("--quick", action="store_true", help="a hundred scenes and an untrained model: does it run?")
     args = p.parse_args()
     warnings.filterwarnings("ignore", "(?s).*captions have no word")
-    model = load_model(args.model)
-    data = load_data(args.data).split(args.split)
+    if args.quick:
+        data,args.sentences = load_data(world="quick").val,3
+        model = untrained_model(data, data.captions.texts)
+    else:
+        model = load_model(args.model)
+        data = load_data(args.data).split(args.split)
     data = data.select(range(min(len(data), args.images)))
     nouns = {names[0]: {form for name in names for form in (name,plural(name))} for names in NAMES.values()}
     things = nouns
     if args.things: things = {row["thing"]: set(row["words"].split()) for row in csv.DictReader(open(args.things), delimiter="\t")}
     absent(model, data, things, args.sentences)
-    if not args.things: without(model, data, nouns, 200)
+    if not args.things: without(model, data, nouns, 5 if args.quick else 200)
 
 if __name__ == "__main__": main()
