@@ -46,6 +46,14 @@ class Ranks(NamedTuple):
     i2t:np.ndarray # Best rank of each image's captions, `(images,)`
     t2i:np.ndarray # Rank of each caption's image, `(captions,)`
 
+def _image_rows(image_of, images):
+    "The row of each caption's image, as numbers."
+    rows = np.asarray(image_of)
+    if rows.ndim != 1 or rows.size and (rows.dtype.kind not in "iu" or not 0 <= rows.min() <= rows.max() < images):
+        raise ValueError(f"the images of captions are {str(rows)[:100]}; give the row of each caption's image, "
+                         f"a whole number from 0 to {images-1}")
+    return rows.astype(np.int64)
+
 def _true_rank(sim, true):
     "Rank of candidate `true[q]` for each row `q` of `sim`, without sorting."
     true_sim = sim.gather(1, true[:,None])
@@ -59,7 +67,10 @@ def ranks(
     "Ranks of the true matches, the same as their places in `ranking`."
     sim = torch.as_tensor(sim).cpu()
     if not sim.is_floating_point(): sim = sim.double()
-    image_of = torch.from_numpy(np.array(image_of, np.int64))
+    if sim.ndim != 2 or not sim.numel() or len(image_of) != sim.shape[1]:
+        raise ValueError(f"similarities of the shape {tuple(sim.shape)} and {len(image_of)} captions; "
+                         "ranks need (images, captions), at least one of each")
+    image_of = torch.from_numpy(_image_rows(image_of, len(sim)))
     wrong = int((~torch.isfinite(sim)).sum())
     if wrong: raise ValueError(f"{wrong} similarities are NaN or infinite; the model or its input is broken")
     bare = np.setdiff1d(np.arange(len(sim)), image_of)
@@ -117,7 +128,7 @@ def folds(
         raise ValueError(f"{protocol.name} ranks {wanted} images, and here are {images:,}; "
                          "choose another protocol, or the split it is for")
     size = images // protocol.folds
-    fold_of = np.asarray(image_of) // max(size, 1)
+    fold_of = _image_rows(image_of, images) // max(size, 1)
     return [(np.arange(f*size, (f+1)*size),np.flatnonzero(fold_of == f)) for f in range(protocol.folds)]
 
 # %% ../../nbs/measure/03_retrieval.ipynb #66be8bf0
