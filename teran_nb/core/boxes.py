@@ -121,7 +121,8 @@ def heat_map(
     mean = values.to(boxes).mean()
     total = down.T @ ((values.to(boxes) - mean)[:,None]*across)
     count = down.T @ across # of the regions that cover a cell
-    return (mean + total/count*count.clamp(min=1).sqrt()).float()
+    weight = (count.clamp(min=1)/count.max().clamp(min=1)).sqrt()
+    return (mean + weight*total/count).float()
 
 def _covered(start, end, length, cells):
     "Share of each cell along one side of the picture that each box covers, `(boxes, cells)`."

@@ -267,7 +267,8 @@ function cloudOf(word) {
         covered[y * columns + x] += high * wide;
       }
   });
-  const values = total.map((sum, i) => mean + sum / covered[i] * Math.sqrt(Math.max(1, covered[i])));
+  const most = covered.reduce((a, b) => Math.max(a, b), 1);
+  const values = total.map((sum, i) => mean + sum / covered[i] * Math.sqrt(Math.max(1, covered[i]) / most));
   const known = values.filter(value => !Number.isNaN(value));
   const low = known.reduce((a, b) => Math.min(a, b), Infinity), high = known.reduce((a, b) => Math.max(a, b), -Infinity);
   return {values, rows, columns, low, high};
