@@ -238,7 +238,7 @@ def of(cls:Alignment,
 def heat(self:Alignment,
     word:str|int|slice|Sequence, # A word or phrase, as of `columns_of`; the words of a phrase are averaged
     shape:tuple[int,int]|None=None, # Rows and columns of the map; 48 along the longer side by default
-) -> Tensor: # Mean cosines, NaN where no region lies, `(rows, columns)`
+) -> Tensor: # As of `heat_map`, NaN where no region lies, `(rows, columns)`
     "The cosines of a word spread over the picture."
     columns = self.columns_of(word)
     if not columns: raise ValueError(f"{word!r} names no word of this caption, so there is nothing to spread")
