@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
+from typing_extensions import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -169,6 +170,9 @@ def _saved_table(path):
     return results
 
 
+_Tested = TypedDict("_Tested", {"metrics": dict[str,_Number|None], "about": TypedDict("_About", {"model": str})})  # What metrics.json holds
+
+
 def _saved_run(run):
     "Results of a run: one for each row that it was tested as."
     files = sorted(run.glob("metrics*.json"))
@@ -176,7 +180,7 @@ def _saved_run(run):
     trained = {"epochs": Run(run).recipe.train.epochs, "run": str(run)}
     results = []
     for path in files:
-        measured = read_json(path, dict)
+        measured = read_json(path, _Tested, "test the run again")
         metrics = {name: value for name, value in measured["metrics"].items() if value is not None}
         results.append(Measured(metrics, measured["about"] | trained))
     return results
