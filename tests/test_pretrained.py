@@ -306,4 +306,4 @@ def test_on_a_pretended_device(models):
     "Nothing stays behind on the CPU (tests/pretend.py)."
     folder = models["clip"].parent
     done = subprocess.run([sys.executable, "-c", DEVICE, str(folder)], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.strip() == "11", done.stderr[-2000:]
+    assert done.stdout.strip() == "12", done.stderr[-2000:]
