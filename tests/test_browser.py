@@ -292,7 +292,8 @@ def test_the_site_finds_and_leads_there_and_back(site, offline, screens):
     page.screenshot(path=screens / "site-index.png", full_page=True)
     name = page.locator("#results a").first.get_attribute("href")
     page.locator("#results a").first.click()
-    assert page.url.endswith(name) and page.locator(f"#{name.partition('#')[2]}").is_visible()
+    page.locator(f"#{name.partition('#')[2]}").wait_for()
+    assert page.url.endswith(name)
     page.locator("nav a").first.click()
     assert page.url.endswith("index.html")
 
