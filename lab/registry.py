@@ -183,9 +183,10 @@ def main(
     measured = read_measured(options.runs, options.rows)
     if options.verb == "check":
         compared = compare_with_table(measured, options.table, options.data)
-        if compared.inside.all(): return compared
-        raise ValueError(f"numbers lie where no further seed of {options.table} is expected, or are others than those of the same seed "
-                         f"on the same machine:\n{compared[~compared.inside].round(4).to_string()}")
+        outside = compared[~compared.inside]
+        if not len(outside): return compared
+        raise ValueError(f"{len(outside)} of {len(compared)} numbers lie where no further seed of {options.table} is expected, or are others than those of the same seed "
+                         f"on the same machine:\n{outside.round(4).to_string()}")
     command = workflow_command(options.command) if options.command.endswith(".ipynb") else options.command
     if options.pairs:
         command = command or "python -m lab.registry " + shlex.join(arguments or sys.argv[1:])

@@ -197,7 +197,7 @@ def test_comparing_with_a_table(tmp_path):
     partly = Result({"teran-mrsw": (both[0], replace(both[1], metrics={"grounding": .3}))})  # the second has no recall
     assert compare_with_table(partly, tmp_path).inside.tolist() == [True, False, True, True]
     toy_result(.9).save(tmp_path / "now/again.json")
-    with pytest.raises(ValueError, match="numbers lie where no further seed of"):
+    with pytest.raises(ValueError, match="1 of 2 numbers lie where no further seed of"):
         main(["check", str(tmp_path), str(tmp_path / "now/again.json")])
 
 

@@ -100,7 +100,7 @@ def test_phrases_are_grounded_in_every_split(trained, tmp_path):
     assert found["phrases_about"]["file"] == "phrases.csv, 3 read as captions of their own" and found["metrics"]["t2i_r10"] > 0
     with Image.open(tmp_path / "ev" / "phrases.png") as im:
         assert min(im.size) > 300
-    with pytest.raises(FileNotFoundError, match="gone.csv is not there"):
+    with pytest.raises(FileNotFoundError, match="gone.csv; name a .csv, the folder of Flickr30k Entities"):
         play("evaluate", run=str(trained), output=str(tmp_path / "no"), options={"phrases": "gone.csv"})
     i, (w, h) = world.image_ids[0], world[0].regions.size
     (tmp_path / "pixels.csv").write_text(f"filename,phrase,x1,y1,x2,y2\n{i},a thing,0,0,{w},{h}\n{i},a rounded thing,0,-0.0000004,1.0000005,1")

@@ -21,7 +21,7 @@ from ..core.show import MarkdownRepr, left_out_table, progress
 from .captions import NameIndex, id_by_pattern
 from .features import FeatureWriter, Regions
 from .caption_files import table_rows
-from .formats import FORMATS, SourceRow, recognise, source_files
+from .formats import FORMATS, CountedRegions, SourceRow, recognise, source_files
 
 # %% ../../nbs/data/07_convert.ipynb #327de90d
 _NAMES = ("file_name","filename","image","id","image_id") # what names an image in a table of sizes; the first counts
@@ -104,9 +104,9 @@ def _class_names_of(self:Source, classes):
     return np.array(self.class_names)[classes.astype(int)]
 
 def _without_padding(regions):
-    "Regions without the vectors of zeros at the end, and how many there were."
+    "Regions without the vectors of zeros at the end, and how many there were; where the file counts, all are regions."
     features = np.asarray(regions.features)
-    if features.ndim != 2: return regions,0 # which the store refuses
+    if isinstance(regions, CountedRegions) or features.ndim != 2: return regions,0 # the store refuses another shape
     n = int(np.flatnonzero((features != 0).any(1)).max(initial=-1)) + 1 # NaN is not 0
     if n == len(features): return regions,0
     parts = {name: getattr(regions, name) for name in ("features","boxes","confidences","classes")}

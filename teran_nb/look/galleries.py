@@ -128,6 +128,11 @@ def _draw_result(ax, image, text, model):
     return text
 
 # %% ../../nbs/look/02_galleries.ipynb #4c575d97
+def _require_shape(sim, collection):
+    shape = len(collection),len(collection.captions.texts)
+    if tuple(sim.shape) != shape:
+        raise ValueError(f"similarities of the shape {tuple(sim.shape)}; {shape} are needed, (images, captions)")
+
 def show_gallery(
     collection:Collection, # Images with pictures
     sim:Tensor|Answers, # Similarities, `(images, captions)`; or answers to sentences of your own, from `ask`
@@ -143,6 +148,7 @@ def show_gallery(
         texts,sim = sim.sentences,sim.matrix(collection.image_ids)
         true = [set() for _ in texts] # not known
     else:
+        _require_shape(sim, collection)
         texts,sim = [captions.texts[q] for q in queries],torch.as_tensor(sim).cpu()[:,queries]
         true = [{int(captions.image_of[q])} for q in queries]
     if not texts: return empty_figure("no query of this kind", title)
@@ -170,6 +176,7 @@ def show_sentences(
     title:str="", # Title of the figure, such as the rule that chose the queries
 ) -> list[Axes]: # Two axes per query: the picture, its captions
     "Sentence retrieval: the best captions for each picture, its own captions marked."
+    _require_shape(sim, collection)
     if not len(queries): return empty_figure("no query of this kind", title)
     sim = torch.as_tensor(sim).cpu()
     captions = collection.captions

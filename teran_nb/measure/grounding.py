@@ -221,6 +221,9 @@ def marked_phrases(
     path,store = project_path(phrases),collection.features
     if store.boxes is None:
         raise ValueError(f"{store.path} has no boxes: its features came without them, so phrases cannot be grounded")
+    if not path.exists():
+        raise FileNotFoundError(f"no phrases in {path}; name a .csv, the folder of Flickr30k Entities or captions with links, "
+                                "or leave them out")
     sizes = store.sizes[[store.index[image_id] for image_id in collection.image_ids]]
     name = path.name
     if ".csv" in path.suffixes:

@@ -293,6 +293,9 @@ def _benchmark_pairs(path):
         for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
             for row in read_json(file, dict[str,_Sugar], _COPY_BENCHMARK).values():
                 pairs.append(MinimalPair(row["filename"], row["caption"], row["negative_caption"], file.stem))
+    for n,pair in enumerate(pairs, 1):
+        if pair.true_caption == pair.false_caption:
+            raise ValueError(f"{path} pair {n} has the same caption twice, {pair.true_caption!r}; {_COPY_BENCHMARK}")
     return pairs
 
 # %% ../../nbs/measure/05_pairs.ipynb #7702fcce

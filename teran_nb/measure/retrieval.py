@@ -284,6 +284,8 @@ def retrieval(
     sim = torch.as_tensor(sim).cpu()
     protocol = named_protocol(protocol)
     relevance = list(relevance)
+    names = [each.name for each in relevance]
+    if len(set(names)) < len(names): raise ValueError(f"several relevances are called {min(names, key=lambda name: -names.count(name))!r}; give each a name of its own")
     parts = folds(protocol, image_of, len(sim))
     image_of = np.asarray(image_of, dtype=np.int64)
     images,captions = parts[0]
