@@ -75,3 +75,14 @@ def test_a_torchscript_of_openai_is_named(tmp_path):
     torch.jit.script(torch.nn.Linear(2, 2)).save(tmp_path / "ViT-B-32.pt")
     with pytest.raises(ValueError, match="TorchScript archive.*open by their name on the hub"):
         load_model(tmp_path / "ViT-B-32.pt")
+
+
+def test_what_a_multi_vector_folder_sets_and_nobody_reads_is_said(tmp_path):
+    folder, _ = late_folder(tmp_path, "idefics3", OUTPUTS["colpali_engine"]["idefics3"]["shapes"])
+    write_json(folder / "config_sentence_transformers.json", {"prompts": {"query": "search: ", "document": ""}})
+    with pytest.warns(UserWarning, match="sets prompts for query, which are not read here"):
+        family_of(folder)
+    (folder / "1_Dense").mkdir()
+    write_json(folder / "1_Dense/config.json", {"activation_function": "torch.nn.modules.activation.Tanh"})
+    with pytest.raises(ValueError, match="1_Dense/config.json applies .*Tanh behind its linear layer"):
+        family_of(folder)

@@ -125,10 +125,12 @@ class Presence:
     word_middle:float # Where the probability is one half
     def of_scores(self, scores:Sequence[float]) -> float: # Best scores of all images
         "Probability that any image shows the sentence."
-        return 1/(1 + math.exp(-self.slope*(sum(scores)/len(scores) - self.middle)))
+        return _sigmoid(self.slope*(sum(scores)/len(scores) - self.middle))
     def of_word(self, cosine:float) -> float: # Of the word with its best region
         "Probability that an image shows the word."
-        return 1/(1 + math.exp(-self.word_slope*(cosine - self.word_middle)))
+        return _sigmoid(self.word_slope*(cosine - self.word_middle))
+
+def _sigmoid(x): return .5 + .5*math.tanh(x/2) # `exp` would overflow
 
 def _logistic(x, y):
     "Slope and middle of the logistic function that fits labels best; Newton's method, slightly towards a slope of 0."

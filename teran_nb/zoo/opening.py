@@ -8,7 +8,7 @@ __all__ = ['FAMILIES', 'MetaClip2Family', 'ChineseClipFamily', 'AltClipFamily', 
            'family_of', 'pretrained_name', 'own_kind']
 
 # %% ../../nbs/zoo/09_opening.ipynb #9f368f84
-import inspect, re
+import inspect, re, warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from fnmatch import filter as matching
@@ -291,6 +291,9 @@ def _linear(name, dtype, **options):
         with safe_open(cached_file(name, file, **options), "pt") as tensors:
             for key in filter(_LINEAR.fullmatch, tensors.keys()): found[key.rpartition(".")[2]] = tensors.get_tensor(key)
     if "weight" not in found: raise ValueError("it has no linear layer to a space where tokens and patches are compared")
+    for file in matching(repository_files(name, **options), "*Dense/config.json"): # of sentence-transformers
+        activation = _json(file, dict, name, **options).get("activation_function", "Identity")
+        if not activation.endswith("Identity"): raise ValueError(f"{file} applies {activation} behind its linear layer, which is not read")
     layer = nn.Linear(*reversed(found["weight"].shape), bias="bias" in found, dtype=dtype)
     layer.load_state_dict(found)
     return layer
@@ -456,6 +459,14 @@ def _open_clip(dtype, name, **options):
 # %% ../../nbs/zoo/09_opening.ipynb #23305449
 def _json(file, kind, name, **options): return read_json(cached_file(name, file, **options), kind)
 
+def _warn_of_prompts(name, **options):
+    "Say that a multi-vector model of sentence-transformers has prompts of its own, which are not read."
+    prompts = _json("config_sentence_transformers.json", dict, name, **options).get("prompts") or {}
+    unread = [key for key,text in prompts.items() if text]
+    if unread:
+        warnings.warn(f"{name} sets prompts for {', '.join(unread)}, which are not read here; its scores differ from those of "
+                      "sentence-transformers", stacklevel=3)
+
 def family_of(
     name:str|Path, # Hugging Face name or folder
     device:str|torch.device="cpu", # Where to compute
@@ -497,6 +508,7 @@ def family_of(
     tokenizer = load(partial(_tokenizer, model, tokens), f"{family.name} with its tokenizer", wrong_files, **where)
     if family.processor_class:
         processor = _prompt_processor(family, name, processor, tokenizer, "modules.json" in files, local_files_only=True)
+    if getattr(family, "query", "") and "config_sentence_transformers.json" in files: _warn_of_prompts(source)
     opened = family(model.to(device), processor, tokenizer)
     opened.source = source
     return opened
