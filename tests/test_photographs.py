@@ -11,6 +11,7 @@ import torch
 
 from conftest import ROOT
 from teran_nb.core.hub import wheel_weights
+from teran_nb.training.runs import PACKAGED, model_folders
 from teran_nb.photos.efficientnet import EfficientNet
 
 
@@ -54,3 +55,13 @@ def test_the_network_is_that_of_the_published_package(tmp_path):
     ours_logits = ours.classify(maps.mean((2, 3)))
     for found, expected in ((maps, features), (ours_logits, logits)):
         assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+def test_a_folder_of_data_does_not_hide_the_model_of_its_name(tmp_path, monkeypatch):
+    "results/photographs.md itself keeps the photographs in a folder `flickr8k`."
+    (tmp_path / "flickr8k/images").mkdir(parents=True)
+    monkeypatch.setattr("teran_nb.training.runs.project_path", lambda path, *_: tmp_path / path)
+    assert model_folders("flickr8k") == [PACKAGED / "flickr8k"]
+    (tmp_path / "flickr8k/model").mkdir()
+    (tmp_path / "flickr8k/model/model.safetensors").touch()
+    assert model_folders("flickr8k") == [tmp_path / "flickr8k/model"]

@@ -246,6 +246,7 @@ def model_folders(
     if path.is_file() or (path/"model.safetensors").is_file(): return [path]
     if (path/"model/model.safetensors").is_file(): return [path/"model"]
     if not (path/"member-0").is_dir():
+        if is_packaged: return [PACKAGED/typed_path] # a folder of data may have its name
         near = [project_path("runs")/typed_path,*(model.parent for model in sorted(path.glob("*/model")))]
         hint = next((f"; did you mean {p}?" for p in near if p != path and p.is_dir()), "")
         raise FileNotFoundError(f"no model in {path}{hint or '; train one, or name another run, model or checkpoint'}")
