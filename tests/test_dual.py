@@ -12,7 +12,7 @@ from conftest import papermill, play
 from test_sockets import look_at
 
 from teran_nb.data.collection import Collection
-from teran_nb.data.image import Image as GivenImage
+from teran_nb.data.collection import Image as GivenImage
 from teran_nb.data.hf_datasets import save_dataset, to_dataset
 from teran_nb.training.datasets import load_data
 from teran_nb.measure.evaluation import evaluate

@@ -20,8 +20,7 @@ from torch import Tensor
 from ..core.config import one_of
 from ..core.packed import Packed
 from ..data.pictures import read_picture
-from ..data.image import Image
-from ..data.collection import Collection
+from ..data.collection import Collection, Image
 from ..photos.extractors import extract_picture
 from ..photos.extraction import rebuild_extractor
 from ..model.alignment import POOLINGS
