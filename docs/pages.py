@@ -57,7 +57,7 @@ def relative(target, page):
 
 
 # An image, a link, or code: what stands in code is no link.
-MARKS = re.compile(r"(?P<fence>^(?P<f>```+).*?^(?P=f))|(?P<link>(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<path>[^)\s]+)\))|(?P<code>(?P<t>`+)(?P<name>.+?)(?P=t))", re.S | re.M)
+MARKS = re.compile(r"(?P<fence>^(?P<f>```+).*?^(?P=f))|(?P<link>(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<path>[^)\s]+)\))|(?P<code>(?P<t>`+)(?P<name>.+?)(?P=t))", re.DOTALL | re.MULTILINE)
 
 
 def linked(text, source, page, names):
@@ -241,7 +241,7 @@ def notebook(path, page, names):
 
 def readme(section):
     "A section of the README without its heading; of no name, what stands before the first."
-    before, *sections = re.split(r"^## ", (ROOT / "README.md").read_text(encoding="utf8"), flags=re.M)
+    before, *sections = re.split(r"^## ", (ROOT / "README.md").read_text(encoding="utf8"), flags=re.MULTILINE)
     return before if not section else next(s.partition("\n")[2] for s in sections if s.startswith(section + "\n"))
 
 
@@ -272,7 +272,7 @@ def group_page(group, title):
     lines = [f"# {title}", ""]
     for path in sorted((ROOT / "nbs" / group).glob("*.ipynb")):
         first = next(c.source for c in cells_of(path) if c.cell_type == "markdown")
-        heading, sentence = re.match(r"# (.+?)\n+> (.+?)(?:\n\n|$)", first + "\n\n", re.S).groups()
+        heading, sentence = re.match(r"# (.+?)\n+> (.+?)(?:\n\n|$)", first + "\n\n", re.DOTALL).groups()
         lines.append(f"- [{heading}]({path.name}): {sentence}")
     listed = [path.name for path in sorted((ROOT / "nbs" / group).glob("*.ipynb"))]
     return "\n".join([*lines, "", "```{toctree}", ":hidden:", "", *listed, "```", ""])

@@ -80,7 +80,7 @@ def test_the_page_of_names_is_that_of_the_package():
 
 
 def test_the_code_of_the_pages_runs(tmp_path, monkeypatch):
-    code = re.search(r"```python\n(.*?)```", (ROOT / "docs/searching.md").read_text(encoding="utf8"), re.S)[1]
+    code = re.search(r"```python\n(.*?)```", (ROOT / "docs/searching.md").read_text(encoding="utf8"), re.DOTALL)[1]
     (tmp_path / "code.py").write_text(code)
     monkeypatch.chdir(ROOT)
     found = runpy.run_path(str(tmp_path / "code.py"))
