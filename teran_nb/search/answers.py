@@ -21,9 +21,8 @@ from ..core.packed import Packed
 from ..core.show import MarkdownRepr, markdown_table
 from ..data.words import STOP_WORDS
 from ..model.alignment import POOLINGS
-from ..model.encoded import Encoded
+from ..model.encoded import Alignment, Encoded
 from ..model.encoder import Encoder
-from ..model.pair import Alignment
 from ..model.similarity import similarity
 
 # %% ../../nbs/search/04_answers.ipynb #ceccab51

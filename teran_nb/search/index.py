@@ -26,9 +26,8 @@ from ..core.packed import Packed
 from ..data.collection import Collection, Image, Images, Sentences, as_images, given_sentences, place_name
 from ..data.pictures import find_pictures, open_image
 from ..model.alignment import POOLINGS
-from ..model.encoded import CaptionWords, Encoded
+from ..model.encoded import Alignment, CaptionWords, Encoded
 from ..model.encoder import Encoder
-from ..model.pair import Alignment
 from ..model.similarity import similarity
 from ..measure.retrieval import ranking
 from .first_stage import FirstStage, everyday_sentences
@@ -426,7 +425,7 @@ def search(self:Index,
     wanted,other = split_without(caption.names[0])
     note = f"To leave out what shows it: `search({wanted!r}, without={other!r})`" if other else ""
     return Hits([image.image_id for _,image in ranked], [score for score,_ in ranked], partial(self._hit, caption, pooling, known),
-                note, partial(self._judged, caption, where) if self.presence and not pooling else None)
+                note, partial(self._judged, caption, where) if self.presence and len(caption.words) and not pooling else None)
 
 @patch
 def _conditions(self:Index, where):
@@ -444,7 +443,9 @@ def _conditions(self:Index, where):
 def _judged(self:Index, caption, where):
     "Probability that any image shows a sentence, and the word that is shown least; by the share of images that the fit took."
     few = min(20, max(1, len(self)//50)) if len(self) <= _JUDGED else min(100, len(self)//100)
-    score = np.mean(self.search(caption, few, where).scores)/(summed_words([caption], self.pooling) or 1)
+    scores = self.search(caption, few, where).scores
+    if not scores: return 0.,""
+    score = np.mean(scores)/(summed_words([caption], self.pooling) or 1)
     conditions = self._conditions(where)
     levels = []
     for row in content_words(caption):
