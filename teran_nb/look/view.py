@@ -26,7 +26,7 @@ from ..data.features import Regions
 from ..data.image import Image
 from ..data.pictures import read_picture
 from ..data.collection import Collection
-from ..model.pair import Alignment
+from ..model.encoded import Alignment
 from ..model.encoder import Encoder
 from .show import show_grounding
 

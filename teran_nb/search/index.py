@@ -29,9 +29,8 @@ from ..data.collection import Collection, Images, Sentences, as_images, given_se
 from ..data.image import Image
 from ..data.pictures import find_pictures
 from ..model.alignment import POOLINGS
-from ..model.encoded import CaptionWords, Encoded
+from ..model.encoded import Alignment, CaptionWords, Encoded
 from ..model.encoder import Encoder
-from ..model.pair import Alignment
 from ..model.similarity import similarity
 from ..measure.retrieval import ranking
 from .first_stage import FirstStage, everyday_sentences
