@@ -22,7 +22,7 @@ from ..core.packed import Packed
 from ..core.config import one_of
 from ..core.show import markdown_table
 from ..core.boxes import heat_map
-from ..data.image import Image
+from ..data.collection import Image
 from ..data.pictures import opaque, read_picture
 from ..data.words import STOP_WORDS, phrase_places
 from .alignment import POOLINGS, Pooling, align
