@@ -268,7 +268,7 @@ def two_at_once(work, inputs):
     text = with_error.read_text() if with_error.exists() else ""
     if sorted(codes) == [0, 0]:
         return "right", ""  # one after the other
-    if sorted(codes) == [0, 1] and ("is being written by another process" in text or "holds a run already" in text):
+    if sorted(codes) == [0, 1] and "is being written by another process" in text:
         return "clear error", text
     return "lost", f"{codes} {text}"
 
