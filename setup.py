@@ -7,7 +7,7 @@ from setuptools import find_packages, setup
 parser = ConfigParser(delimiters=["="])
 parser.read("settings.ini", encoding="utf8")
 cfg = parser["DEFAULT"]
-extras = {name: cfg[f"{name}_requirements"].split() for name in ("jupyter", "formats", "search", "pretrained", "photos", "datasets", "spice", "eccv", "dev")}
+extras = {name: cfg[f"{name}_requirements"].split() for name in ("jupyter", "formats", "search", "pretrained", "timm", "photos", "datasets", "spice", "eccv", "dev")}
 extras["dev"] += extras["jupyter"] + extras["formats"] + extras["search"] + extras["pretrained"] + extras["photos"] + extras["datasets"]
 setup(
     name=cfg["lib_name"], version=cfg["version"], description=cfg["description"], keywords=cfg["keywords"], author=cfg["author"], author_email=cfg["author_email"],
