@@ -48,6 +48,8 @@ def random_weight(name, shape):
         return torch.zeros(shape, dtype=torch.int64)
     if name.endswith("running_var"):
         return 1 + x.abs() / 10
+    if ".trunk." in name:
+        return x * x[0].numel() ** -.5 if len(shape) > 1 else 1 + x / 10 if name.endswith("weight") else x / 10
     return x * shape[-1] ** -.5 if len(shape) > 1 else 1 + x / 10 if "ln_" in name and "weight" in name else x / 10
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import torch
-from pydantic_core import from_json
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -103,9 +102,9 @@ def reading(
     problem:str="cannot be read", # What an error of the block means, for the sentence
     cure:str="it is cut off, damaged or of another layout; copy it again", # What to do; empty where the reason says it
 ) -> Iterator[None]:
-    "Turn an error of any library into one sentence that names the file; a missing file or package keeps its error."
+    "Turn an error of any library into one sentence that names the file; a missing or forbidden file, or a missing package, keeps its error."
     try: yield
-    except (FileNotFoundError, ImportError): raise
+    except (FileNotFoundError, PermissionError, ImportError): raise
     except Exception as e: # libraries raise anything on damaged files
         if isinstance(e, ValueError) and str(e).startswith(str(path)) and "\n" not in str(e): raise # it is such a sentence
         reason = " ".join(str(e).split())[:300]
@@ -139,7 +138,7 @@ def read_json(
     "Read JSON; a missing or damaged file, or one that does not fit the schema, is named in the error."
     path = user_path(path)
     text = read_text(path)
-    with reading(path, "is not JSON", cure): value = from_json(text)
+    with reading(path, "is not JSON", cure): value = json.loads(text)
     return checked(value, schema, path, cure)
 
 def read_json_lines(
@@ -151,7 +150,7 @@ def read_json_lines(
     for number,line in enumerate(read_text(path).split("\n"), 1): # not splitlines: a text may hold other line ends
         if not line.strip(): continue
         place = f"{path} line {number}"
-        with reading(place, "is not JSON", cure): value = from_json(line)
+        with reading(place, "is not JSON", cure): value = json.loads(line)
         yield place,checked(value, schema, place, cure)
 
 # %% ../../nbs/core/02_files.ipynb #fb18243e

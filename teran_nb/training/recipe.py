@@ -17,7 +17,7 @@ import yaml
 from fastcore.basics import patch
 from pydantic import Field
 
-from ..core.files import project_path, read_text
+from ..core.files import project_path, read_text, reading
 from ..core.config import Count, Positive, check, code_digest, configuration, is_own, one_of, override
 from ..core.show import MarkdownRepr, escape_markdown, markdown_table
 from ..data.collection import Collection
@@ -97,7 +97,7 @@ def _require_select(select):
     one_of(select, names, "validation metric to select by", registered=True)
 
 # %% ../../nbs/training/00_recipe.ipynb #d55c6481
-@configuration(repr=False)
+@configuration
 class Recipe(MarkdownRepr):
     "Every setting of an experiment; shows itself as a table."
     name:str="teran-mrsw" # Of its file, in `recipes/`, or the path of a file of your own
@@ -126,10 +126,9 @@ def _full_name(name):
     "The full name of a field; an unknown or ambiguous one is refused (ValueError)."
     if name in _FIELDS: return name
     inner = [field for field in _FIELDS if f".{name}." in f".{field}"]
-    if inner: raise ValueError(f"{name} has fields of its own; change one of them, such as {inner[0]}")
     matches = [field for field in _FIELDS if field.endswith(f".{name}")]
-    if len(matches) == 1: return matches[0]
-    if matches: raise ValueError(f"{name} is a name of several fields; write {' or '.join(matches)}")
+    if len(matches) == 1 and not inner: return matches[0]
+    if inner or matches: raise ValueError(f"{name} is several fields; write {' or '.join(inner or matches)}")
     last_parts = [field.rpartition(".")[2] for field in _FIELDS]
     similar = difflib.get_close_matches(name, [*_FIELDS,*last_parts], 1)
     hint = f"; did you mean {similar[0]}?" if similar else ""
@@ -194,15 +193,13 @@ def _read(name, folder=""):
     if not is_path: one_of(name, recipe_names(folder), "scale" if folder else "model")
     path = project_path(name) if is_path else RECIPES/folder/f"{name}.yaml"
     text = read_text(path) if is_path else path.read_text(encoding="utf8")
-    try: values = yaml.safe_load(text)
-    except yaml.YAMLError as e: raise ValueError(f"{path} is not YAML: {' '.join(str(e).split())}") from None
+    with reading(path, "is not YAML", "correct it"): values = yaml.safe_load(text)
     if not isinstance(values, dict):
         raise ValueError(f"{path} is no recipe; write one field a line, such as `epochs: 10`")
     notes = re.findall("^# ([A-Z, ]+: .*)$", text, re.MULTILINE)
     base = values.pop("base", "")
     if not base: return values,notes
-    try: base_values,base_notes = _read(str(base), folder)
-    except ValueError as e: raise ValueError(f"{path}: base: {e}") from None
+    base_values,base_notes = _read(str(base), folder)
     if values.keys() & {"test","members"}: values["trained_as"] = base
     return base_values | values,notes or base_notes
 

@@ -26,15 +26,13 @@ from ..core.files import digest, file_stamps, home, project_path, user_path
 from ..core.config import Positive, configuration, one_of, override
 from ..core.processes import pick_device
 from ..core.show import progress
-from ..data.collection import Collection, Images, Sentences, as_images, given_sentences
+from ..data.collection import Collection, Image, Images, Sentences, as_images, given_sentences
 from ..data.words import stop_words
-from ..data.image import Image
 from ..photos.detectors import Detector
 from ..photos.extractors import Windows
 from ..model.alignment import POOLINGS
-from ..model.pair import Alignment
 from ..model.similarity import BlockOptions, similarity
-from ..model.encoded import Encoded
+from ..model.encoded import Alignment, Encoded
 from ..model.encoder import Encoder, EncoderInfo
 from ..model.heads import reranked
 from ..model.saving import load_or_encode
