@@ -115,7 +115,7 @@ def asked(folder):
     if "joint" in model.config.training_heads: said += [word_relations(model, image, image.captions[0]).words]
     finder = Finder(model, world)
     finder.ask(image.captions[0])
-    return [*said, finder.results[finder.first_model].sims],model.device
+    return [*said, finder.hits[finder.shown[0]].scores],model.device
 
 if __name__ == "__main__":
     held = register()

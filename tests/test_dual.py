@@ -12,7 +12,7 @@ from conftest import papermill, play
 from test_sockets import look_at
 
 from teran_nb.data.collection import Collection
-from teran_nb.data.image import Image as GivenImage
+from teran_nb.data.collection import Image as GivenImage
 from teran_nb.data.hf_datasets import save_dataset, to_dataset
 from teran_nb.training.datasets import load_data
 from teran_nb.measure.evaluation import evaluate
@@ -195,7 +195,7 @@ def test_explore_takes_a_folder_of_transformers(clip, tmp_path):
     assert len(finder.models["clip"].align(finder.collection[0], "a kite").boxes) == 10 * 16
     sim = load_model(clip).similarity(finder.collection, "a red kite")[:, 0]
     items = finder.page_items("clip")
-    assert [item.item for item in items] == sim.argsort(descending=True)[:len(items)].tolist()
+    assert items == sim.argsort(descending=True)[:len(items)].tolist()
     explorer.click(0)
     assert "answered in" in explorer.status.value and "do not add up to that score" in explorer.view.value
 

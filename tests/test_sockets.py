@@ -58,7 +58,7 @@ def look_at(model, collection, folder):
     assert text in page and f'"{alignment.words[-1]}"' in page
     finder = Finder(model, collection, split="all").ask("a red kite above a house")
     assert len(finder.page_items("model")) == 12
-    assert finder.ask_by_picture(0).page_items("model")[0].item == int(result.sim[0].argmax())
+    assert finder.ask_by_picture(0).page_items("model")[0] == int(result.sim[0].argmax())
     explorer = Explorer(Finder(model, collection, split="all"), output=folder / "explorer")
     explorer.click(0)
     assert "answered in" in explorer.status.value

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import torch
-from pydantic_core import from_json
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -139,7 +138,7 @@ def read_json(
     "Read JSON; a missing or damaged file, or one that does not fit the schema, is named in the error."
     path = user_path(path)
     text = read_text(path)
-    with reading(path, "is not JSON", cure): value = from_json(text)
+    with reading(path, "is not JSON", cure): value = json.loads(text)
     return checked(value, schema, path, cure)
 
 def read_json_lines(
@@ -151,7 +150,7 @@ def read_json_lines(
     for number,line in enumerate(read_text(path).split("\n"), 1): # not splitlines: a text may hold other line ends
         if not line.strip(): continue
         place = f"{path} line {number}"
-        with reading(place, "is not JSON", cure): value = from_json(line)
+        with reading(place, "is not JSON", cure): value = json.loads(line)
         yield place,checked(value, schema, place, cure)
 
 # %% ../../nbs/core/02_files.ipynb #fb18243e

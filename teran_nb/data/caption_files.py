@@ -9,7 +9,7 @@ __all__ = ['SPLIT_NAMES', 'table_rows', 'read_captions']
 import ast, csv, io, re, warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple, NotRequired
+from typing import Annotated, Any, NamedTuple, NotRequired
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -17,8 +17,8 @@ from pydantic import Strict
 from typing_extensions import TypedDict
 
 from ..core.files import read_bytes, read_json, read_json_lines, read_text, reading, require_archive, user_path
-from ..core.config import checked, one_of, stops_at_bad
-from .captions import Captions, Link, image_name, is_link, read_names, some_names
+from ..core.config import LeftOut, checked, one_of
+from .captions import Captions, Link, image_name, is_link, is_sentence, read_names, some_names
 
 # %% ../../nbs/data/03_caption_files.ipynb #46ba33c6
 class _Row(NamedTuple):
@@ -47,39 +47,38 @@ def _problem_of(row, image_id, images, declares):
     if image and image.name != row.name:
         return f"{image.name[:100]} and {name} would both be image {image_id[:100]}; rename one"
     if row.text is None: return f"image {name} occurs twice" if image else ""
-    if declares and image is None: return f"({row.text[:100]!r}) belongs to image {name}, which is unknown"
+    if declares and image is None: return f"({str(row.text)[:100]!r}) belongs to image {name}, which is unknown"
     if image and (row.split or row.size) and (row.split,row.size) != (image.split,image.size):
         return f"image {name} has another split or size than above"
-    if not row.text.strip(): return f"the caption of image {name} is empty"
+    if not str(row.text).strip(): return f"the caption of image {name} is empty"
+    if not is_sentence(row.text): return f"the caption of image {name} is no text: {repr(row.text)[:60]}"
     wrong = next((link for link in row.links or () if not is_link(link, len(row.text))), None)
     return f"the caption of image {name} has a wrong link: {str(wrong)[:100]}" if wrong else ""
 
-_LEAVE_OUT = "correct it, or leave such rows out by bad='skip'"
 SPLIT_NAMES = { # Splits of this library, by the names that files give them, in any case
     "train": "train", "training": "train", "restval": "train", "val": "val", "validation": "val", "valid": "val",
     "dev": "val", "test": "test", "testing": "test"}
 
 def _to_captions(path, rows, bad, declares=False):
     "Captions of the rows that can be used; `declares`: a file that lists its images has no others."
-    stops = stops_at_bad(bad)
+    left_out = LeftOut(path, bad)
     images = {} # image id to the row that declares it
     captions = []
-    problems = []
     for row in rows:
         image_id = image_name(row.name) if row.is_file else row.name
         problem = _problem_of(row, image_id, images, declares)
-        if problem and stops: raise ValueError(f"{path} {row.where}: {problem}; {_LEAVE_OUT}")
-        if problem: problems.append(f"{row.where}: {problem}")
-        elif row.text is None or image_id not in images: images[image_id] = row
-        if not problem and row.text is not None: captions.append((image_id,row))
+        if problem:
+            left_out.add(row.where, problem)
+            continue
+        if row.text is None or image_id not in images: images[image_id] = row
+        if row.text is not None: captions.append((image_id,row))
     captioned = {image_id for image_id,_ in captions}
     uncaptioned = [image_id for image_id in images if image_id not in captioned]
-    if uncaptioned and (captions or problems):
-        problems.append(f"{len(uncaptioned)} images have no captions, such as {some_names(uncaptioned)}")
-        if stops: raise ValueError(f"{path}: {problems[-1]}; {_LEAVE_OUT}")
+    if uncaptioned and (captions or left_out):
+        left_out.add("images without captions", f"{len(uncaptioned)}, such as {some_names(uncaptioned)}")
         images = {image_id: images[image_id] for image_id in images if image_id in captioned}
-    if not images: raise ValueError(f"{path} holds no captions{'; ' if problems else ''}{next(iter(problems), '')}")
-    if problems: _warn(f"{path}: left out {len(problems)} rows that cannot be used, the first: {problems[0]}")
+    if not images: raise ValueError("; ".join([f"{path} holds no captions", *map(": ".join, left_out.items())][:2]))
+    left_out.warn()
     splits = _of_all_images(path, "split", [image.split for image in images.values()])
     sizes = _of_all_images(path, "size", [image.size for image in images.values()])
     index = {image_id: i for i,image_id in enumerate(images)}
@@ -202,7 +201,7 @@ def _tokens(path):
 # %% ../../nbs/data/03_caption_files.ipynb #b4d0035b
 _Link = Annotated[tuple[int,int,str,list[list[float]]], Strict(False)] # start, end, kind, boxes; JSON has lists
 
-_Sentence = TypedDict("_Sentence", {"raw": str|None, "tokens": list[str], "links": list[_Link]}, total=False)
+_Sentence = TypedDict("_Sentence", {"raw": Any, "tokens": list[str], "links": list[_Link]}, total=False) # a raw that is no text is left out by name
 _NAMES = ("filename","id","cocoid","imgid") # what names an image; the first counts
 _KarpathyImage = TypedDict("_KarpathyImage", dict.fromkeys(_NAMES, str|int) | {
     "split": str|None, "width": float, "height": float, "sentences": list[_Sentence]}, total=False)
@@ -224,7 +223,7 @@ def _karpathy(path, value):
         yield _Row(where, name, None, image.get("split") or None, _json_size(image), is_file=is_file)
         for n,sentence in enumerate(image.get("sentences", ())):
             problem = "" if {"raw","tokens"} & sentence.keys() else "has no raw and no tokens"
-            text = sentence["raw"] or "" if "raw" in sentence else " ".join(sentence.get("tokens", ()))
+            text = (sentence["raw"] or "") if "raw" in sentence else " ".join(sentence.get("tokens", ()))
             links = None
             if "links" in sentence:
                 links = tuple(Link(*link[:3], tuple(map(tuple, link[3]))) for link in sentence["links"])
@@ -233,7 +232,7 @@ def _karpathy(path, value):
 # %% ../../nbs/data/03_caption_files.ipynb #a4705983
 _CocoImage = TypedDict("_CocoImage", {
     "id": str|int, "file_name": NotRequired[str], "width": NotRequired[float], "height": NotRequired[float]})
-_Annotation = TypedDict("_Annotation", {"image_id": str|int, "caption": str|None})
+_Annotation = TypedDict("_Annotation", {"image_id": str|int, "caption": Any})
 _Coco = TypedDict("_Coco", {"images": list[_CocoImage], "annotations": list[_Annotation]})
 
 def _coco(path, value):

@@ -165,7 +165,7 @@ class FeatureWriter:
         self.ids = {} # image id to its number of regions
         self.total = 0 # number of regions of all images
         self.counts = Counter() # numbers that the caller wants in the manifest
-        self.optional_parts = None # which of classes and confidences the images have; the first image decides
+        self.optional = None # which of `_OPTIONAL` the images have
         self.files = {} # of each part
         self.checksums = {} # of what was put into each part
         self.unkept_ids = {} # number of regions of each image that has no entry in the journal yet
@@ -219,38 +219,36 @@ class FeatureWriter:
     def _checksums(self): return {part: checksum.hexdigest() for part,checksum in self.checksums.items()}
 
 # %% ../../nbs/data/02_features.ipynb #1db87a9f
-def _optional_parts(regions):
-    return {"classes": regions.classes is not None, "confidences": regions.confidences is not None}
+_OPTIONAL = ("classes","confidences") # parts of all images or of none; the first image decides
 
-def _problems(writer, regions) -> Iterator[str]:
+def _problems(writer, image_id, arrays, size) -> Iterator[str]:
     "Why an image cannot be in a store; each test relies on those before."
-    features,boxes,classes = regions.features,regions.boxes,regions.classes
-    n = len(features)
-    if regions.image_id in writer.ids: yield "it is in the store already"
-    if not n or features.shape != (n,writer.dim): yield f"features have the shape {features.shape}, not (regions, {writer.dim})"
-    views = np.zeros((n,0,writer.dim), features.dtype) if regions.views is None else regions.views
-    if views.shape != (n,writer.views,writer.dim):
-        yield f"views have the shape {views.shape}, not ({n}, {writer.views}, {writer.dim})"
-    vectors = np.concatenate([features[:,None],views], 1)
-    with np.errstate(over="ignore"): fits = np.isfinite(vectors.astype(writer.dtype)).all((1,2))
-    if not fits.all(): yield f"features[{fits.argmin()}] has NaN, or numbers that are too large for {writer.dtype.name}"
-    if (boxes is None) == writer.boxes: yield "boxes are for all images or, with boxes=False, for none"
+    n = len(arrays["features"])
+    shapes = {"features": (n,writer.dim), "views": (n,writer.views,writer.dim), "boxes": (n,4), "classes": (n,), "confidences": (n,)}
+    if image_id is None or image_id != image_id: yield "it has no name"
+    if str(image_id) in writer.ids: yield "it is in the store already"
+    for name,needed in (("boxes",writer.boxes), ("views",writer.views > 0)):
+        if (name in arrays) != needed: yield f"{name} are for all images or for none, and this writer has {'some' if needed else 'none'}"
+    if writer.optional not in (None,arrays.keys() & _OPTIONAL): yield "classes and confidences are for all images or for none"
+    for name,array in arrays.items():
+        if not n or array.shape != shapes[name]: yield f"{name} have the shape {array.shape}, not {shapes[name]}"
+        if array.dtype.kind not in ("iufU" if name == "classes" else "iuf"): yield f"{name} are {array.dtype}, not real numbers"
+        if name not in ("features","views"): continue
+        with np.errstate(over="ignore"): fits = np.isfinite(array.astype(writer.dtype)).reshape(n, -1).all(1)
+        if not fits.all(): yield f"{name}[{fits.argmin()}] has NaN, or numbers that are too large for {writer.dtype.name}"
     if writer.boxes:
-        if boxes.shape != (n,4): yield f"boxes have the shape {boxes.shape}, not ({n}, 4)"
-        w,h = regions.size or (0,0)
+        boxes = arrays["boxes"].astype(np.float32)
+        w,h = size or (0,0)
         x1,y1,x2,y2 = boxes.T
         fits = (0 <= x1) & (x1 < x2) & (x2 <= w) & (0 <= y1) & (y1 < y2) & (y2 <= h) & (w+h < np.inf) # False for NaN
         i = fits.argmin()
         if not fits.all(): yield f"boxes[{i}] = {boxes[i].round(2).tolist()} is inverted or outside its {w:g} x {h:g} picture"
-    if writer.optional_parts not in (None,_optional_parts(regions)):
-        yield "classes and confidences are for all images or for none"
-    for name,values in (("classes",classes), ("confidences",regions.confidences)):
-        if values is not None and values.shape != (n,): yield f"{name} have the shape {values.shape}, not ({n},)"
+    classes = arrays.get("classes", np.zeros(n))
     limit = len(writer.class_names) or 2**31
-    are_numbers = classes is not None and classes.dtype.kind in "iuf"
-    fits = (classes == classes.round()) & (classes >= 0) & (classes < limit) if are_numbers else np.array(True)
-    if not fits.all() or not (classes is None or are_numbers or classes.dtype.kind == "U"):
+    if classes.dtype.kind != "U" and not ((classes == classes.round()) & (classes >= 0) & (classes < limit)).all():
         yield f"classes are whole numbers from 0 to {limit-1:,}, indices into class_names, or names"
+    confidences = arrays.get("confidences", np.zeros(n))
+    if not ((confidences >= 0) & (confidences <= 1.001)).all(): yield "confidences are numbers from 0 to 1" # they may be rounded
 
 @patch
 def add(self:FeatureWriter,
@@ -264,26 +262,24 @@ def add(self:FeatureWriter,
 ) -> None:
     "Add the regions of one image."
     if self.source_hash and len(self.unkept_ids) >= 256: self._keep() # only now the caller's counts of the last image are complete
-    def array(values, dtype=None): return None if values is None else np.asarray(values, dtype)
+    given = {"features": features, "boxes": boxes, "classes": classes, "confidences": confidences, "views": views}
+    arrays = {name: np.asarray(values) for name,values in given.items() if values is not None}
     size = None if size is None else tuple(size)
-    boxes,classes,confidences = array(boxes, np.float32),array(classes),array(confidences)
-    regions = Regions(str(image_id), np.asarray(features), boxes, size, classes, confidences, views=array(views))
-    problem = next(_problems(self, regions), "")
-    if problem: raise ValueError(f"image {regions.image_id!r}: {problem}")
-    self.optional_parts = _optional_parts(regions)
-    if classes is not None and classes.dtype.kind == "U": # names; new ones are appended
-        names = classes.tolist()
+    problem = next(_problems(self, image_id, arrays, size), "")
+    if problem: raise ValueError(f"image {str(image_id)!r}: {problem}")
+    self.optional = arrays.keys() & _OPTIONAL
+    if classes is not None and arrays["classes"].dtype.kind == "U": # names; new ones are appended
+        names = arrays["classes"].tolist()
         self.class_names += [name for name in dict.fromkeys(names) if name not in self.class_names]
-        classes = [self.class_names.index(name) for name in names]
-    arrays = {"offsets": [self.total + len(regions)], "values": regions.features}
-    if self.boxes: arrays |= {"boxes": regions.boxes, "sizes": [regions.size]}
-    arrays |= {"classes": classes, "confidences": confidences, "views": regions.views}
-    types = _parts(self.manifest, 0, 0)
-    rows = {part: np.asarray(array, types[part][0]) for part,array in arrays.items() if array is not None}
+        arrays["classes"] = [self.class_names.index(name) for name in names]
+    n = len(arrays["features"])
+    arrays |= {"offsets": [self.total + n], "values": arrays["features"]}
+    if self.boxes: arrays["sizes"] = [size]
+    rows = {part: np.asarray(arrays[part], dtype) for part,(dtype,_) in _parts(self.manifest, 0, 0).items() if part in arrays}
     for part,array in rows.items(): self.put(part, array) # all were converted before one is written
-    self.total += len(regions)
-    self.ids[regions.image_id] = len(regions)
-    self.unkept_ids[regions.image_id] = len(regions)
+    self.total += n
+    self.ids[str(image_id)] = n
+    self.unkept_ids[str(image_id)] = n
 
 # %% ../../nbs/data/02_features.ipynb #e5950c92
 @patch
@@ -310,6 +306,7 @@ def _continue(self:FeatureWriter):
     "Go back to the last line of the journal; work on something else, and work that was changed since, is refused."
     cure = f"remove {self.tmp} to begin again"
     journal = self.tmp/"journal"
+    if not journal.is_file() and any(self.tmp.iterdir()): raise ValueError(f"{self.tmp} is no unfinished work of ours; rename it")
     about = {"source": self.source_hash} | self.manifest
     *lines,incomplete = journal.read_bytes().split(b"\n") if journal.is_file() else [b""]
     kept = []
@@ -339,7 +336,7 @@ def _continue(self:FeatureWriter):
     if changed:
         for file in self.files.values(): file.close()
         raise ValueError(f"{self.tmp} was changed after it was stopped ({changed}); {cure}")
-    self.optional_parts = {part: part in self.files for part in ("classes","confidences")}
+    self.optional = self.files.keys() & _OPTIONAL
 
 # %% ../../nbs/data/02_features.ipynb #073477e5
 class _JoinedFeatures(Features):

@@ -39,6 +39,9 @@ class CountedRegions(Regions):
 def _published(features, boxes=None, size=None, unit=False, classes=None, confidences=None, counted=False):
     "Regions without a name; boxes that are fractions (`unit`) of a picture of unknown size have the size (1,1)."
     if unit and size: boxes = boxes*np.tile(np.float32(size), 2)
+    if classes is not None:
+        classes = np.asarray(classes).reshape(-1)
+        if classes.dtype.kind == "S": classes = classes.astype(str)
     kind = CountedRegions if counted else Regions
     return kind("", features, boxes, (1.,1.) if unit and not size else size, classes, confidences)
 

@@ -6,19 +6,19 @@
 __all__ = ['save_dataset', 'to_dataset']
 
 # %% ../../nbs/data/10_hf_datasets.ipynb #5a2db405
-import warnings
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from huggingface_hub.constants import HF_HOME
 from PIL import Image
 
-from ..core.config import stops_at_bad
-from ..core.files import atomic, digest, home, reading
-from .captions import image_name, some_names
-from .pictures import upright, within
+from ..core.config import LeftOut
+from ..core.files import atomic, digest, home, reading, require_file
+from .captions import image_name
+from .pictures import open_image, upright, within
 from .caption_files import SPLIT_NAMES
 from .collection import Collection
 
@@ -28,14 +28,13 @@ _ENDING_OF = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BM
 def _encoded_picture(value, root):
     "The picture of a row as the content of a file, and the ending of its name."
     if isinstance(value, np.ndarray): value = Image.fromarray(value)
-    is_anywhere = isinstance(value, dict) and not root # the library keeps pictures in its own cache
     if isinstance(value, dict): value = value.get("bytes") or value["path"]
     if isinstance(value, (str,Path)):
         path = Path(root, value) # an absolute path stays
-        if not is_anywhere and not (root and path.resolve().is_relative_to(Path(root).resolve())):
+        if not path.resolve().is_relative_to(Path(root or HF_HOME).resolve()): # the library has a cache of its own
             raise ValueError(f"{str(value)!r} is the name of a file; give its folder as `root`, which no name may leave")
-        value = path.read_bytes()
-    picture = Image.open(BytesIO(value)) if isinstance(value, bytes) else value
+        value = require_file(path).read_bytes()
+    picture = open_image(value) if isinstance(value, bytes) else value
     if isinstance(value, bytes) and picture.format in _ENDING_OF: return value,_ENDING_OF[picture.format]
     file = BytesIO()
     upright(picture)[0].save(file, "PNG")
@@ -44,13 +43,19 @@ def _encoded_picture(value, root):
 # %% ../../nbs/data/10_hf_datasets.ipynb #a25dbd63
 def _python_number(value): return value.item() if hasattr(value, "item") else value # of torch or numpy
 
+def _texts_of(value):
+    "The sentences of a cell: text, a list, or as Karpathy's files have them, in the field `raw`."
+    if value is None: return []
+    if isinstance(value, str):
+        value.encode() # half of a character, which no file can hold, is an error of this row
+        return [value]
+    if not isinstance(value, dict): return [text for each in value for text in _texts_of(each)]
+    if "raw" not in value: raise ValueError(f"captions are text, lists of text, or in a field `raw`, and the fields are {', '.join(value)}")
+    return _texts_of(value["raw"])
+
 def _captions_of(row, columns):
     "The captions of a row: a sentence or a list of them in each column."
-    texts = []
-    for column in columns:
-        value = row[column]
-        texts += [value] if isinstance(value, str) else [] if value is None else list(value)
-    texts = [text for text in texts if text.strip()]
+    texts = [text for column in columns for text in _texts_of(row[column]) if text.strip()]
     if columns and not texts: raise ValueError("there is no caption")
     return texts
 
@@ -93,14 +98,13 @@ def save_dataset(
     bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning
 ) -> Path: # The folder, with a picture for each image and `captions.csv`
     "Write a dataset of the library `datasets` as pictures and captions; in `home()` it is written once."
-    stops = stops_at_bad(bad)
     columns = [column for column in ([captions] if isinstance(captions, str) else captions) if column]
     if not folder:
         folder = home()/"datasets"/_dataset_key(dataset, [image,columns,ids,split,str(root),bad])
         if folder.is_dir(): return folder
     firsts = {} # image id to its first row: its place, its split and the checksum of its picture
     table = []
-    problems = []
+    left_out = LeftOut(folder, bad)
     with atomic(folder) as tmp:
         tmp.mkdir()
         for number,(where,split_of_row,row) in enumerate(_dataset_rows(dataset, image, split)):
@@ -114,8 +118,7 @@ def save_dataset(
                         raise ValueError(f"{image_id!r} is the id of {place} too, which has another picture or split; "
                                          "give each image an id of its own")
             except (ValueError, FileNotFoundError) as e:
-                if stops: raise ValueError(f"{e}; correct it, or leave such rows out by bad='skip'") from None
-                problems.append(str(e))
+                left_out.add(where, str(e).removeprefix(f"{where} "))
                 continue
             path = tmp/f"{image_id}{ending}"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,10 +126,10 @@ def save_dataset(
             name = path.relative_to(tmp).as_posix()
             table += [{"image": name, "caption": text, "split": split_of_row} for text in texts]
         if not firsts:
-            reason = some_names(problems) or "there are no rows"
+            reason = next(map(": ".join, left_out.items()), "there are no rows")
             raise ValueError(f"no row can be used, so {folder} was not written: {reason}")
         if table: pd.DataFrame(table).to_csv(tmp/"captions.csv", index=False)
-    if problems: warnings.warn(f"left out {len(problems)} rows: {problems[0]}", stacklevel=2)
+    left_out.warn()
     return Path(folder)
 
 def _dataset_key(dataset, how):

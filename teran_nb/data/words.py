@@ -7,7 +7,7 @@ __all__ = ['STOP_WORDS', 'SPECIAL_TOKENS', 'matching_words', 'phrase_places', 's
            'make_tokenizer', 'read_phrases']
 
 # %% ../../nbs/data/08_words.ipynb #384e893b
-import re, unicodedata, warnings
+import re, unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from ..core.config import stops_at_bad
+from ..core.config import LeftOut
 from ..core.files import project_path, read_text
 from .captions import Captions, Link, NameIndex
 from .caption_files import table_rows
@@ -174,7 +174,7 @@ def read_phrases(
     bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning
 ) -> Captions: # The images that have phrases, with links; a phrase that stands in no caption is added as a caption
     "Join a table of phrases and boxes with captions: each phrase is linked wherever its words stand."
-    stops = stops_at_bad(bad)
+    left_out = LeftOut(path, bad)
     if sizes is not None: captions = replace(captions, sizes=sizes, links=None)
     if captions.sizes is None:
         raise ValueError(f"{path}: the sizes of the pictures are not known to the captions; give sizes, "
@@ -182,18 +182,16 @@ def read_phrases(
     index = NameIndex(captions.image_ids)
     size_of = dict(zip(captions.image_ids, captions.sizes))
     phrases = {} # image -> words -> (phrase as it was first written, boxes)
-    problems = []
     for where,row in table_rows(path, ("image","phrase","x1","y1","x2","y2"), {"filename": "image"}):
         try:
             if isinstance(row, str): raise ValueError(row)
             image_id,words,box = _phrase_of_row(row, index, size_of, pixels)
         except ValueError as e:
-            problems.append(f"{where}: {e}")
-            if stops: raise ValueError(f"{path} {problems[0]}; correct it, or leave such rows out by bad='skip'") from None
+            left_out.add(where, str(e))
             continue
         _,boxes = phrases.setdefault(image_id, {}).setdefault(words, (row["phrase"], []))
         boxes.append(box)
-    if not phrases: raise ValueError(f"{path} holds no phrases; {next(iter(problems), 'it has no rows')}")
-    if problems: warnings.warn(f"{path}: left out {len(problems)} rows, such as {problems[0]}", stacklevel=2)
+    if not phrases: raise ValueError(f"{path} holds no phrases; {next(iter(left_out.values()), 'it has no rows')}")
+    left_out.warn()
     number = {image_id: i for i,image_id in enumerate(captions.image_ids)}
     return _link_phrases(captions.select([number[image_id] for image_id in phrases]), phrases)

@@ -23,7 +23,7 @@ from matplotlib.text import Text
 from ..core.files import atomic, user_path
 from ..core.config import one_of
 from ..core.boxes import box_iou
-from ..data.image import Image
+from ..data.collection import Image
 from ..data.words import STOP_WORDS
 
 # %% ../../nbs/look/00_figures.ipynb #4343cfc7

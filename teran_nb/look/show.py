@@ -18,8 +18,7 @@ from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Rectangle
 
 from ..core.boxes import box_from_heat, box_iou, heat_peak
-from ..data.image import Image
-from ..data.collection import Collection
+from ..data.collection import Collection, Image
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment
 from .figures import (

@@ -23,9 +23,8 @@ from matplotlib.figure import Figure
 from ..core.files import atomic
 from ..core.show import Templates, data_uri, jpeg_uri
 from ..data.features import Regions
-from ..data.image import Image
 from ..data.pictures import read_picture
-from ..data.collection import Collection
+from ..data.collection import Collection, Image
 from ..model.pair import Alignment
 from ..model.encoder import Encoder
 from .show import show_grounding

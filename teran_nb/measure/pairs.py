@@ -21,10 +21,9 @@ from typing_extensions import TypedDict
 from ..core.packed import Packed
 from ..core.show import MarkdownRepr, markdown_table, progress
 from ..core.files import project_path, read_json, read_json_lines, user_path
-from ..data.image import Image, open_picture
 from ..data.captions import PICTURE_SUFFIXES
-from ..data.pictures import within
-from ..data.collection import Collection, Pictures, given_sentences, region_counts
+from ..data.pictures import read_picture, within
+from ..data.collection import Collection, Image, Pictures, given_sentences, region_counts
 from ..data.words import matching_words
 from ..scenes.minimal_pairs import MinimalPair, MinimalPairs, is_drawn, scene_pairs
 from ..model.encoded import CaptionWords
@@ -141,7 +140,7 @@ def _pair_images(model, pairs, collection, images, show_progress_bar):
 
 def _cropped(path, box):
     "The part of a picture that a pair shows; a box without a pixel of the picture is refused."
-    picture = open_picture(path, path.name)
+    picture = read_picture(path)[0]
     if box is None: return picture
     x1,y1,x2,y2 = map(round, box)
     width,height = picture.size

@@ -381,7 +381,7 @@ def _run_program(command, groups):
 def _read_kept(folder):
     "Tuples of finished batches. The name of a batch is its checksum."
     parsed = {}
-    for path in sorted(folder.glob("*.jsonl")):
+    for path in sorted(folder.glob("[0-9a-f]"*32 + ".jsonl")): # the folder may hold files of others
         if digest(path)[:32] == path.stem: parsed |= read_tuples(path).parsed
         else:
             warnings.warn(f"{path} is cut off or was changed; its captions are parsed again")

@@ -16,7 +16,7 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from ..core.packed import Packed
-from ..data.image import Image
+from ..data.collection import Image
 
 # %% ../../nbs/model/02_encoded.ipynb #3961f1ce
 class CaptionWords(NamedTuple):

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from ..core.config import one_of
 from ..data.features import Regions
-from ..data.collection import Collection, Images, Sentences, as_images, given_sentences
-from ..data.image import Image
+from ..data.collection import Collection, Image, Images, Sentences, as_images, given_sentences
 from ..photos.extractors import Extractor, extract_picture
 from ..photos.extraction import rebuild_extractor
 from .alignment import POOLINGS

@@ -6,7 +6,7 @@
 __all__ = ['load_weights', 'model_folder', 'encoding_key', 'load_or_encode']
 
 # %% ../../nbs/model/14_saving.ipynb #6ee5f89d
-import dataclasses, importlib.resources, os, shutil, tempfile
+import dataclasses, importlib.resources, os, tempfile
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
@@ -155,20 +155,30 @@ def begin(cls:Network,
     return model
 
 # %% ../../nbs/model/14_saving.ipynb #3458142f
+def _is_ours(folder):
+    "Whether a folder holds a saved model."
+    try: return bool(read_json(folder/"config.json", _SavedModel))
+    except (FileNotFoundError, ValueError): return False
+
 @patch
 def save_pretrained(self:Network,
     save_directory:str|Path, # Folder; made if it is not there
     **hub_options, # Of `ModelHubMixin`, such as `push_to_hub`
 ) -> str|None:
-    "Write the model's folder, with a model card, as `from_pretrained` opens it."
-    return ModelHubMixin.save_pretrained(self, user_path(save_directory), **hub_options)
+    "Write the model's folder, with a model card, as `from_pretrained` opens it; files of others in it are refused (FileExistsError)."
+    folder = user_path(save_directory)
+    taken = [name for name in ("config.json","model.safetensors","text","vision") if (folder/name).exists()]
+    if taken and not _is_ours(folder):
+        raise FileExistsError(f"{folder/taken[0]} is there and belongs to no model of this library; choose another folder")
+    return ModelHubMixin.save_pretrained(self, folder, **hub_options)
 
 @patch
 def _save_pretrained(self:Network, save_directory:Path):
     "Write the model's files into a folder that exists."
     with tempfile.TemporaryDirectory(dir=save_directory.parent) as tmp:
         self.save(Path(tmp)/"model")
-        for part in ("text","vision"): shutil.rmtree(save_directory/part, ignore_errors=True)
+        for part in ("text","vision"): # a folder is not replaced by another one
+            if (save_directory/part).is_dir(): os.replace(save_directory/part, Path(tmp)/part)
         for path in (Path(tmp)/"model").iterdir(): os.replace(path, save_directory/path.name)
 
 @patch(cls_method=True)

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from ..core.config import Count, configuration
 from ..core.packed import Packed
-from ..data.collection import Collection
+from ..data.collection import Collection, Image
 from ..data.features import Regions
-from ..data.image import Image
 from .losses import positives
 from .encoder import Encoded, Encoder
 from .text import TokenBatch

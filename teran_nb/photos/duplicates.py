@@ -6,7 +6,7 @@
 __all__ = ['difference_hash', 'is_plain', 'Duplicates', 'find_duplicates']
 
 # %% ../../nbs/photos/05_duplicates.ipynb #84c1ef50
-import io, math
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from PIL import Image
 
 from ..core.files import digest
 from ..core.show import MarkdownRepr, escape_markdown, markdown_table, progress
-from ..data.pictures import opaque, upright
+from ..data.pictures import opaque, open_image, upright
 from ..data.collection import Collection
 
 # %% ../../nbs/photos/05_duplicates.ipynb #d1ef6392
@@ -89,7 +89,7 @@ def _read_hashes(collection, show_progress_bar):
         if not path: continue
         try:
             data = path.read_bytes()
-            with Image.open(io.BytesIO(data)) as im:
+            with open_image(data) as im:
                 im.draft("RGB", (64,64)) # decodes a JPEG at reduced size
                 picture,_ = upright(im, max_pixels=math.inf) # Pillow has a limit of its own
         except Exception: continue # decoders raise any error on damaged files

@@ -14,7 +14,6 @@ from typing import Annotated, Literal
 from typing_extensions import TypedDict
 
 import numpy as np
-from PIL import Image
 from pydantic import Strict
 
 from ..core.files import digest, file_stamps, locked, project_path, read_json, remove_leftovers, write_json
@@ -22,7 +21,7 @@ from ..core.config import Count, checked, configuration, one_of
 from ..core.processes import git_commit_hash
 from ..core.show import MarkdownRepr, escape_markdown, left_out_table, markdown_table, progress
 from ..data.captions import Captions, id_by_pattern, match_names, some_names
-from ..data.pictures import find_pictures, read_picture, upright_size, within
+from ..data.pictures import find_pictures, open_image, read_picture, upright_size, within
 from ..data.caption_files import read_captions
 from ..data.features import Features
 from ..data.formats import source_files
@@ -168,7 +167,7 @@ def _picture_sizes(files, pattern):
     sizes = {}
     for image_id,path in files.items():
         try:
-            with Image.open(path) as im: sizes[image_id] = list(upright_size(im))
+            with open_image(path) as im: sizes[image_id] = list(upright_size(im))
         except Exception: # decoders raise any error on damaged files
             continue # its features are reported as features without a size
     shorter = {}
@@ -184,12 +183,9 @@ def _convert(sources, files, work, show_progress_bar):
         write_json(sizes, _picture_sizes(files, sources.pattern))
     elif sizes and sizes != "unit": sizes = project_path(sizes)
     options = sources.feature_options | {k: str(v) for k,v in _files_in(sources.feature_options, "ids", "classes").items()}
-    paths = sources.feature_files
-    source = Source(tuple(paths), sources.format, sizes, sources.pattern, **options)
+    source = Source(tuple(sources.feature_files), sources.format, sizes, sources.pattern, **options)
     made_by = sources.made_by or f"foreign {source.format}"
-    report = convert(source, work/"features", made_by, sources.bad, show_progress_bar=show_progress_bar)
-    place = f"{paths[0].parent}/"
-    return {row.replace(place, ""): reason.replace(place, "") for row,reason in report.left_out.items()}
+    return convert(source, work/"features", made_by, sources.bad, show_progress_bar=show_progress_bar).extraction["left_out"]
 
 # %% ../../nbs/photos/06_prepare.ipynb #70a1c135
 def link_pictures(

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import PIL.Image
 import torch
 import torch.nn.functional as F
 from fastcore.basics import chunked, patch
@@ -25,9 +24,8 @@ from ..core.config import checked, one_of
 from ..core.show import progress
 from ..core.files import user_path
 from ..core.packed import Packed
-from ..data.collection import Collection, Images, Sentences, as_images, given_sentences, place_name
-from ..data.image import Image
-from ..data.pictures import find_pictures
+from ..data.collection import Collection, Image, Images, Sentences, as_images, given_sentences, place_name
+from ..data.pictures import find_pictures, open_image
 from ..model.alignment import POOLINGS
 from ..model.encoded import CaptionWords, Encoded
 from ..model.encoder import Encoder
@@ -167,7 +165,7 @@ def date_taken(
 ) -> int: # Such as 20140503; 0 where the file does not say it
     "The date of a photograph by its EXIF tags."
     try:
-        with PIL.Image.open(path) as picture: tags = picture.getexif()
+        with open_image(path) as picture: tags = picture.getexif()
     except OSError: return 0
     text = tags.get_ifd(0x8769).get(0x9003) or tags.get(0x0132) or "" # when it was taken, else when the file was changed
     date = re.match(r"(\d{4}):(\d\d):(\d\d)", str(text))

@@ -17,8 +17,7 @@ from typing_extensions import TypedDict
 
 from ..core.files import project_path, read_json, write_json
 from ..core.config import one_of, override
-from ..data.image import Image
-from ..data.collection import Collection
+from ..data.collection import Collection, Image
 from ..scenes.minimal_pairs import is_drawn, scene_pairs
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES

@@ -22,7 +22,7 @@ from typing_extensions import TypedDict
 from ..core.config import one_of, override, to_config
 from ..core.files import digest, project_path, read_json, read_json_lines, require_space, user_path, write_json
 from ..core.hub import hub_config
-from ..core.processes import environment, git_commit_hash, pick_device, seed_everything
+from ..core.processes import environment, git_commit_hash, keep_freed_memory, pick_device, seed_everything, training_threads
 from ..core.show import LOG_SECONDS, MarkdownRepr, log_line
 from ..data.collection import Collection
 from ..data.provenance import provenance
@@ -180,15 +180,17 @@ def train(
     recipe.check_own_parts()
     if processes > 1: _require_library_parts(recipe, processes)
     device_now = pick_device(device)
-    _record(recipe, data, folder, device_now)
-    run = Run(folder, data)
-    if run.is_finished: return run
-    if recipe.members > 1:
-        for member,one in zip(run.members, single_models(recipe)):
-            train(one, data, member.folder, device, processes, tensorboard)
-    elif processes > 1: _train_in_processes(run, device, processes)
-    else: _train_here(run, device, tensorboard)
-    return run
+    if device_now.type == "cpu": keep_freed_memory()
+    with training_threads(recipe.network.dim):
+        _record(recipe, data, folder, device_now)
+        run = Run(folder, data)
+        if run.is_finished: return run
+        if recipe.members > 1:
+            for member,one in zip(run.members, single_models(recipe)):
+                train(one, data, member.folder, device, processes, tensorboard)
+        elif processes > 1: _train_in_processes(run, device, processes)
+        else: _train_here(run, device, tensorboard)
+        return run
 
 def single_models(
     recipe:Recipe, # Of an ensemble, or of one model

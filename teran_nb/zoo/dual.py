@@ -27,9 +27,8 @@ from ..core.config import Positive, configuration, one_of, override
 from ..core.processes import pick_device
 from ..core.hub import loading
 from ..core.show import progress
-from ..data.collection import Collection, Images, Sentences, as_images, given_sentences
+from ..data.collection import Collection, Image, Images, Sentences, as_images, given_sentences
 from ..data.words import stop_words
-from ..data.image import Image
 from ..photos.detectors import Detector
 from ..photos.extractors import Windows
 from ..model.alignment import POOLINGS
