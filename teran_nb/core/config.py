@@ -11,7 +11,7 @@ import ast, dataclasses, hashlib, json, re, reprlib, sys, warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from difflib import get_close_matches
-from functools import cache, partial, wraps
+from functools import cache, wraps
 from importlib import import_module
 from inspect import getsource, isfunction
 from pathlib import Path
@@ -113,13 +113,11 @@ Count = Annotated[int, Field(ge=0, lt=2**31)] # A whole number from 0
 Positive = Annotated[int, Field(ge=1, lt=2**31)] # A whole number from 1
 
 def configuration(
-    cls:type|None=None, # With annotated fields
-    *,
-    repr:bool=True, # Whether it is printed as `Text(layers=2)`
+    cls:type, # With annotated fields
 ) -> type: # A frozen dataclass
     "Make a class a frozen dataclass that refuses unknown fields, other types and numbers out of range (ValueError)."
-    if cls is None: return partial(configuration, repr=repr)
-    cls = pydantic.dataclasses.dataclass(frozen=True, repr=repr, config=ConfigDict(**_EXACT, extra="forbid"))(cls)
+    shows_fields = cls.__repr__ is object.__repr__ or dataclasses.is_dataclass(cls) # else the class says how it is printed
+    cls = pydantic.dataclasses.dataclass(frozen=True, repr=shows_fields, config=ConfigDict(**_EXACT, extra="forbid"))(cls)
     init = cls.__init__
     names = [field.name for field in dataclasses.fields(cls)]
     @wraps(init)

@@ -102,9 +102,9 @@ def reading(
     problem:str="cannot be read", # What an error of the block means, for the sentence
     cure:str="it is cut off, damaged or of another layout; copy it again", # What to do; empty where the reason says it
 ) -> Iterator[None]:
-    "Turn an error of any library into one sentence that names the file; a missing file or package keeps its error."
+    "Turn an error of any library into one sentence that names the file; a missing or forbidden file, or a missing package, keeps its error."
     try: yield
-    except (FileNotFoundError, ImportError): raise
+    except (FileNotFoundError, PermissionError, ImportError): raise
     except Exception as e: # libraries raise anything on damaged files
         if isinstance(e, ValueError) and str(e).startswith(str(path)) and "\n" not in str(e): raise # it is such a sentence
         reason = " ".join(str(e).split())[:300]

@@ -58,8 +58,8 @@ def load_from_hub(
     if is_folder: require_model_folder(name)
     with reading(name, f"cannot be loaded as a {kind}", instead):
         try: return load(name, local_files_only=True)
-        except OSError:
-            if is_folder: raise
+        except OSError as e:
+            if is_folder or isinstance(e, PermissionError): raise
         why = _offline_reason()
         if not why:
             try: return load(name)

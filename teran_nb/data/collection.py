@@ -169,7 +169,7 @@ def match_captions(
     available = set(image_ids)
     captioned = captions.image_ids
     if not captioned:
-        raise ValueError("there are no captions and no images in them; give those of at least one image")
+        raise ValueError("there are no images and no captions of any; give at least one image")
     matched = match_names(captioned, available)
     if any(name != image_id for name,image_id in matched.items()):
         captioned = [matched.get(name, name) for name in captioned]
@@ -203,7 +203,6 @@ class Collection:
         about:dict|None=None, # Image ids and their `credit` and `things`, as `Image` takes them
     ):
         if captions is None: captions = Captions([], [], features.image_ids)
-        if not captions.image_ids: raise ValueError("there are no images; a collection has at least one")
         if pictures is not None and not isinstance(pictures, Pictures):
             pictures = _matched_pictures(user_path(pictures), features.image_ids)
         self.features = features
@@ -247,7 +246,6 @@ def __getitem__(self:Collection,
     if isinstance(i, str) and i not in self.index:
         raise ValueError(f"image {i!r} is not in {self!r}; there are such as {self.image_ids[0]!r}")
     if isinstance(i, str): i = self.index[i]
-    if not -len(self) <= i < len(self): raise IndexError(f"image {i} of {self!r}, which has {len(self):,}")
     i = range(len(self))[i] # a negative number counts from the end
     image_id = self.image_ids[i]
     texts = [self.captions.texts[j] for j in self.captions.of(i)]
@@ -301,7 +299,6 @@ def open(cls:Collection,
 ) -> Collection: # Named as its folder
     "Open the folder of a collection."
     folder = user_path(folder)
-    if not folder.is_dir(): raise FileNotFoundError(f"collection {folder} is not there")
     captions = read_captions(folder/"captions.json")
     about = read_json(folder/"about.json", dict[str,_About]) if (folder/"about.json").is_file() else None
     return cls(Features(folder/"features"), captions, _find_pictures(folder), missing, folder.name, about)

@@ -32,7 +32,7 @@ def _encoded_picture(value, root):
     if isinstance(value, (str,Path)):
         path = Path(root, value) # an absolute path stays
         if not path.resolve().is_relative_to(Path(root or HF_HOME).resolve()): # the library has a cache of its own
-            raise ValueError(f"{str(value)!r} is the name of a file; give its folder as `root`, which no name may leave")
+            raise ValueError(f"{str(value)!r} is the name of a file; give its folder as `root` of `save_dataset`, which no name may leave")
         value = require_file(path).read_bytes()
     picture = open_image(value) if isinstance(value, bytes) else value
     if isinstance(value, bytes) and picture.format in _ENDING_OF: return value,_ENDING_OF[picture.format]
@@ -68,14 +68,14 @@ def _image_id_of(value):
         raise ValueError(f"{value!r} cannot be the name of a file; write it without `.`, `..` and empty parts")
     return image_id
 
-def _dataset_rows(dataset, image, split):
+def _dataset_rows(dataset, split):
     "Each row of a dataset, or of a dictionary of datasets, as (place, split, row); pictures are left encoded."
     named = dataset.items() if isinstance(dataset, dict) else [("",dataset)]
     for name,part in named:
         features = getattr(part, "features", None) or {}
-        feature = features.get(image)
         labels = getattr(features.get(split), "names", None) # of a ClassLabel
-        if type(feature).__name__ == "Image": part = part.cast_column(image, type(feature)(decode=False))
+        for column,feature in features.items(): # also of columns that are not used: reading a row decodes all of them
+            if type(feature).__name__ == "Image": part = part.cast_column(column, type(feature)(decode=False))
         for i,row in enumerate(part):
             where = f"{name or 'dataset'}[{i}]"
             split_of_row = _python_number(row.get(split)) if split else name
@@ -107,7 +107,7 @@ def save_dataset(
     left_out = LeftOut(folder, bad)
     with atomic(folder) as tmp:
         tmp.mkdir()
-        for number,(where,split_of_row,row) in enumerate(_dataset_rows(dataset, image, split)):
+        for number,(where,split_of_row,row) in enumerate(_dataset_rows(dataset, split)):
             try:
                 with reading(where, "cannot be used", ""):
                     texts = _captions_of(row, columns)

@@ -180,7 +180,7 @@ def _encode_images(self:Finder, name):
     return encoded if is_of_split else model.encode_images(self.collection)
 
 # %% ../../nbs/look/04_finder.ipynb #63450e1a
-_MOST_BYTES = 20_000_000 # of an uploaded picture
+_MOST_BYTES = 10_000_000 # of an uploaded picture; Jupyter's own bound
 
 @patch
 def ask(self:Finder,
@@ -210,7 +210,7 @@ def ask_by_upload(self:Finder,
     content:bytes, # Of a picture file
     name:str="your picture", # Shown beside it
 ) -> Finder: # Itself
-    "Search captions by a picture of your own, of at most 20 MB."
+    "Search captions by a picture of your own, of at most 10 MB."
     if len(content) > _MOST_BYTES: raise ValueError(f"{name} has {len(content)/1e6:.0f} MB; give a picture of at most {_MOST_BYTES/1e6:.0f} MB")
     try: picture,_ = read_picture(io.BytesIO(content), 2000)
     except ValueError as e:

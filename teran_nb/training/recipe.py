@@ -17,7 +17,7 @@ import yaml
 from fastcore.basics import patch
 from pydantic import Field
 
-from ..core.files import project_path, read_text
+from ..core.files import project_path, read_text, reading
 from ..core.config import Count, Positive, check, code_digest, configuration, is_own, one_of, override
 from ..core.show import MarkdownRepr, escape_markdown, markdown_table
 from ..data.collection import Collection
@@ -97,7 +97,7 @@ def _require_select(select):
     one_of(select, names, "validation metric to select by", registered=True)
 
 # %% ../../nbs/training/00_recipe.ipynb #d55c6481
-@configuration(repr=False)
+@configuration
 class Recipe(MarkdownRepr):
     "Every setting of an experiment; shows itself as a table."
     name:str="teran-mrsw" # Of its file, in `recipes/`, or the path of a file of your own
@@ -194,8 +194,7 @@ def _read(name, folder=""):
     if not is_path: one_of(name, recipe_names(folder), "scale" if folder else "model")
     path = project_path(name) if is_path else RECIPES/folder/f"{name}.yaml"
     text = read_text(path) if is_path else path.read_text(encoding="utf8")
-    try: values = yaml.safe_load(text)
-    except yaml.YAMLError as e: raise ValueError(f"{path} is not YAML: {' '.join(str(e).split())}") from None
+    with reading(path, "is not YAML", "correct it"): values = yaml.safe_load(text)
     if not isinstance(values, dict):
         raise ValueError(f"{path} is no recipe; write one field a line, such as `epochs: 10`")
     notes = re.findall("^# ([A-Z, ]+: .*)$", text, re.MULTILINE)

@@ -113,9 +113,10 @@ def foreign(data, rng, canary):
         z.writestr("archive/version", "3\n")
     np.savez(objects, features=np.array([Canary(canary)], dtype=object), x=np.array([Canary(canary)], dtype=object))
     np.save(array, np.array([Canary(canary)], dtype=object))
+    postscript = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(" + str(canary).encode() + b") (w) file closefile showpage\n"
     yaml = b"feature: !!python/object/apply:os.mkdir ['" + str(canary).encode() + b"']"
     return rng.choice((b"", b"\n", rng.randbytes(500), b"[" * 200_000, b'{"a":' * 100_000, b"{}", b"[]", b"null", b'"text"', b"3", b"a: " * 5000,
-                       pickle.dumps(Canary(canary)), archive.getvalue(), objects.getvalue(), array.getvalue(), yaml, *bombs(),
+                       pickle.dumps(Canary(canary)), archive.getvalue(), objects.getvalue(), array.getvalue(), yaml, postscript, *bombs(),
                        b"<html>404 Not Found</html>", b"version https://git-lfs.github.com/spec/v1\n", data * 3))
 
 

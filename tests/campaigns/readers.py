@@ -27,7 +27,7 @@ from teran_nb.data.captions import Captions, Link
 from teran_nb.data.collection import Collection
 from teran_nb.data.convert import Source, convert, read_class_names, read_sizes
 from teran_nb.photos.duplicates import find_duplicates
-from teran_nb.data.features import FeatureWriter, Features
+from teran_nb.data.features import FeatureWriter, Features, Regions
 from teran_nb.measure.judgement import read_judgements
 from teran_nb.measure.pairs import _benchmark_pairs, read_pairs
 from teran_nb.measure.retrieval import coco_judgements
@@ -278,7 +278,7 @@ def provenance_holds(kept):
     if kept is None:  # a model may keep nothing
         return True
     words = all(word and type(n) is int and n > 0 for word, n in kept.words.items())
-    return words and type(kept.data) is str and (kept.subspace is None or np.isfinite(kept.subspace.residual(np.zeros((2, 12)))))
+    return words and type(kept.data) is str and (kept.mean is None or np.isfinite(kept.residual(Regions("", np.zeros((2, 12)), None, None))))
 
 
 def make_world(folder):
@@ -503,7 +503,7 @@ READERS = [
     Reader("tensors", lambda f: save_tensors({"map": torch.arange(6.0), "n": torch.tensor(3)}, f / "w.safetensors"),
            lambda f: tensors_digest(load_tensors(f / "w.safetensors")), sealed=True),
     Reader("provenance: table", made(make_provenance), open_provenance, provenance_holds, only="provenance.json"),
-    Reader("provenance: features", made(make_provenance), lambda f: digest({k: v.tolist() for k, v in vars(open_provenance(f).subspace).items() if k != "limit"}), sealed=True,
+    Reader("provenance: features", made(make_provenance), lambda f: digest([getattr(open_provenance(f), k).tolist() for k in ("mean", "std", "directions")]), sealed=True,
            only="provenance.safetensors"),
     Reader("relevance: numpy", made(make_relevance), relevance_reader("numpy.npy"), lambda r: bool(((r.values >= 0) & (r.values <= 1)).all()), only="numpy.npy"),
     Reader("relevance: raw", made(make_relevance), relevance_reader("raw.bin"), lambda r: bool(((r.values >= 0) & (r.values <= 1)).all()), only="raw.bin"),
