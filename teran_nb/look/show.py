@@ -20,7 +20,7 @@ from matplotlib.patches import Rectangle
 from ..core.boxes import box_iou, boxes_from_heat, heat_peak
 from ..data.collection import Collection, Image
 from ..model.alignment import POOLINGS
-from ..model.pair import Alignment
+from ..model.encoded import Alignment
 from .figures import (
     COLOURS, badge_fontsize, badge_legend, centre_note, crop, draw_box, draw_boxes, content_words, empty_figure, evenly,
     grey_stop_words, grid, image_picture, new_axis, picture_of, plain, points_wide, shortened, wrapped)

@@ -25,7 +25,7 @@ from ..core.show import Templates, data_uri, jpeg_uri
 from ..data.features import Regions
 from ..data.pictures import read_picture
 from ..data.collection import Collection, Image
-from ..model.pair import Alignment
+from ..model.encoded import Alignment
 from ..model.encoder import Encoder
 from .show import show_grounding
 

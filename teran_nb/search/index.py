@@ -26,9 +26,8 @@ from ..core.packed import Packed
 from ..data.collection import Collection, Image, Images, Sentences, as_images, given_sentences, place_name
 from ..data.pictures import find_pictures, open_image
 from ..model.alignment import POOLINGS
-from ..model.encoded import CaptionWords, Encoded
+from ..model.encoded import Alignment, CaptionWords, Encoded
 from ..model.encoder import Encoder
-from ..model.pair import Alignment
 from ..model.similarity import similarity
 from ..measure.retrieval import ranking
 from .first_stage import FirstStage, everyday_sentences
