@@ -1,4 +1,4 @@
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0"
 
 import os
 from importlib import import_module

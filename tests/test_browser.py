@@ -24,7 +24,7 @@ from teran_nb.training.recipe import recipe
 from teran_nb.look.website import write_site
 from teran_nb.look.view import AlignmentView, TEMPLATES
 from teran_nb.model.network import Network
-from teran_nb.model.pair import Alignment
+from teran_nb.model.encoded import Alignment
 
 pytestmark = pytest.mark.xdist_group("browser")
 HOSTILE = "</script><img src=x onerror=document.title='broken'> a <b>kite</b> & \u2028 ${1}"

@@ -3,12 +3,11 @@ import re
 import runpy
 
 import pytest
-import yaml
 from conftest import ROOT
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf8")
-NAMES = ("README.md", "RESULTS.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "data/README.md", "nbs/index.qmd")
-DOCUMENTS = [ROOT / name for name in NAMES] + sorted(ROOT.glob("results/*.md"))
+NAMES = ("README.md", "RESULTS.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "data/README.md")
+DOCUMENTS = [ROOT / name for name in NAMES] + sorted(ROOT.glob("results/*.md")) + sorted(ROOT.glob("docs/*.md"))
 
 
 def anchors(document):
@@ -47,18 +46,6 @@ def test_every_workflow_is_listed():
 def test_every_group_is_listed():
     for p in {p.parent for p in (ROOT / "nbs").glob("*/*.ipynb")}:
         assert f"(nbs/{p.name})" in TEXT, p.name
-
-
-def test_the_sidebar_lists_every_notebook_in_order():
-    sidebar = yaml.safe_load((ROOT / "nbs" / "sidebar.yml").read_text(encoding="utf8"))["website"]["sidebar"]["contents"]
-    index, first, workflows, *groups = sidebar
-    assert index == "index.qmd"
-    assert len(first["contents"]) == 5 and all((ROOT / "nbs" / page).is_file() for page in first["contents"])
-    assert sorted(workflows["contents"]) == sorted(p.name for p in (ROOT / "nbs").glob("*.ipynb"))
-    listed = [name for group in groups for name in group["contents"]]
-    folders = list(dict.fromkeys(name.split("/")[0] for name in listed))
-    assert listed == [f"{f}/{p.name}" for f in folders for p in sorted((ROOT / "nbs" / f).glob("*.ipynb"))]
-    assert set(folders) == {p.parent.name for p in (ROOT / "nbs").glob("*/*.ipynb")}
 
 
 def test_ci_types_the_commands_of_the_readme():

@@ -118,7 +118,7 @@ def test_nothing_acknowledged_is_lost_by_a_kill(tmp_path):
 
 def test_killed_before_the_first_image(tmp_path):
     index = Index(None, tmp_path / "index")
-    with patch.object(type(index.backend), "save", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with patch("teran_nb.search.qdrant.write_json", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         index.add(images(50))
     index.close()
     index = Index(None, tmp_path / "index")
@@ -389,8 +389,9 @@ def closed_edge(tmp_path_factory):
     "The folder of an index of sixty images that was closed normally."
     folder, (memory, stage) = tmp_path_factory.mktemp("edge") / "index", example_backend()
     backend = open_edge(folder)
-    backend.begin(memory.layout)
+    backend.begin(replace(memory.layout, is_learned=False))
     backend.keep(stage)
+    backend.save(memory.layout)
     backend.write(list(memory.images.values()))
     backend.close()
     return folder
@@ -409,11 +410,11 @@ def edit_json(path, **changes):
 
 
 DAMAGES = {  # what is done to the folder, the error at opening, a part of its sentence
-    "other dim": (lambda f: edit_json(f / "index.json", dim=8), ValueError, "belong to different indexes; copy the index again"),
-    "dim is a text": (lambda f: edit_json(f / "index.json", dim="?"), ValueError, "index.json: dim:"),
-    "unknown field": (lambda f: edit_json(f / "index.json", int8=True), ValueError, "index.json: int8:"),
+    "other dim": (lambda f: edit_json(f / "index.json", dim=8), ValueError, "first_stage.safetensors is no first stage of this index (its words have 16 numbers, regions 8); copy the index again"),
+    "dim is a text": (lambda f: edit_json(f / "index.json", dim="?"), ValueError, "index.json is no layout of an index (Layout.dim"),
+    "unknown field": (lambda f: edit_json(f / "index.json", int8=True), ValueError, "index.json is no layout of an index (Layout"),
     "layout cut": (lambda f: (f / "index.json").write_text((f / "index.json").read_text()[:20]), ValueError, "index.json is not JSON"),
-    "layout missing": (lambda f: (f / "index.json").unlink(), FileNotFoundError, "holds images; copy the index again"),
+    "layout missing": (lambda f: (f / "index.json").unlink(), FileNotFoundError, "is no index: index.json is not there; copy the index again"),
     "engine's files missing": (lambda f: shutil.rmtree(f / "shard"), FileNotFoundError, "shard is not there; copy the index again"),
     "first stage empty": (lambda f: (f / "first_stage.safetensors").write_bytes(b""), ValueError, "first_stage.safetensors is not a whole safetensors file"),
     "first stage missing": (lambda f: (f / "first_stage.safetensors").unlink(), FileNotFoundError, "first_stage.safetensors"),
@@ -444,10 +445,10 @@ def test_each_image_has_its_own_checksum(edge_folder):
 
 def test_a_folder_ranks_sixty_images_as_the_memory(edge_folder):
     (memory, stage), backend, g = example_backend(), open_edge(edge_folder), torch.Generator().manual_seed(3)
-    for words in F.normalize(torch.randn(3, 4, 16, generator=g), dim=-1).half().float().numpy():
-        exact, = memory.search([Request(words, 99)])
-        learned = stage.of_sentence(torch.from_numpy(words)).numpy()
-        every, staged = backend.search([Request(words, 99), Request(words, 3, 40, learned)])
+    for words in F.normalize(torch.randn(3, 4, 16, generator=g), dim=-1).half().float():
+        first = F.pad(stage.of_sentence(words), (0, 16)).numpy()
+        exact, every = (home.search(Request(words.numpy(), 0 * first, 99)) for home in (memory, backend))
+        staged = backend.search(Request(words.numpy(), first, 3, 40))
         assert [x.image_id for x in every] == [x.image_id for x in exact] and len(every) == 59  # one has no regions
         assert [x.score for x in every] == pytest.approx([x.score for x in exact], abs=5e-3)
         assert all((a.regions == b.regions).all() and a.payload == b.payload for a, b in zip(every, exact))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['box_area', 'box_intersection', 'scale_boxes', 'box_iou', 'nms', 'roi_align', 'heat_map', 'boxes_from_heat',
-           'box_from_heat', 'heat_peak']
+           'heat_peak']
 
 # %% ../../nbs/core/04_boxes.ipynb #f11301f7
 from collections.abc import Sequence
@@ -168,14 +168,6 @@ def boxes_from_heat(
     width,height = size or (columns,rows)
     boxes = torch.stack([left,top,right,bottom], 1).double().numpy()
     return boxes*np.tile([width/columns,height/rows], 2)
-
-def box_from_heat(
-    heat:Tensor, # Of one word or phrase, `(rows, columns)`
-    threshold:float=.5, # From 0, the lowest value of the map, to 1, the highest
-    size:tuple|None=None, # Width and height of the picture, pixels; None: cells of the map
-) -> tuple: # `(x1,y1,x2,y2)` in pixels
-    "The box around the cells above a threshold that are connected with the peak."
-    return tuple(boxes_from_heat(heat, [threshold], size)[0].tolist())
 
 # %% ../../nbs/core/04_boxes.ipynb #e5ad42c9
 def heat_peak(

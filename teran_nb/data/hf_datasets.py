@@ -32,7 +32,7 @@ def _encoded_picture(value, root):
     if isinstance(value, (str,Path)):
         path = Path(root, value) # an absolute path stays
         if not path.resolve().is_relative_to(Path(root or HF_HOME).resolve()): # the library has a cache of its own
-            raise ValueError(f"{str(value)!r} is the name of a file; give its folder as `root`, which no name may leave")
+            raise ValueError(f"{str(value)!r} is the name of a file; give its folder as `root` of `save_dataset`, which no name may leave")
         value = require_file(path).read_bytes()
     picture = open_image(value) if isinstance(value, bytes) else value
     if isinstance(value, bytes) and picture.format in _ENDING_OF: return value,_ENDING_OF[picture.format]

@@ -24,7 +24,7 @@ from ..data.collection import Collection, Image
 from ..photos.extractors import extract_picture
 from ..photos.extraction import rebuild_extractor
 from ..model.alignment import POOLINGS
-from ..model.pair import Alignment
+from ..model.encoded import Alignment
 from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder
 from ..measure.retrieval import ranking, ranks

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..core.config import one_of
 from ..core.packed import Packed
-from ..core.boxes import box_from_heat
+from ..core.boxes import boxes_from_heat
 from ..data.collection import Collection
 from ..data.words import phrase_places
 from ..model.encoded import CaptionWords, Encoded
@@ -232,7 +232,7 @@ def show_phrases(
         ax.imshow(picture, extent=(0,w,h,0))
         for box in phrase.link.boxes: draw_box(ax, box, *_BOX_STYLES["true box"])
         if phrase.cosines is not None:
-            box = box_from_heat(phrase.heat(), grounded.rule.heat_threshold, phrase.size)
+            box = boxes_from_heat(phrase.heat(), [grounded.rule.heat_threshold], phrase.size)[0]
             draw_box(ax, box, *_BOX_STYLES["box of the heat map"])
         if phrase.box: draw_box(ax, phrase.box, *_BOX_STYLES["best region"])
         ax.set(xticks=[], yticks=[], xlim=(0,w), ylim=(h,0), aspect="equal")

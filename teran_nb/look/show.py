@@ -17,10 +17,10 @@ from matplotlib.axes import Axes
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Rectangle
 
-from ..core.boxes import box_from_heat, box_iou, heat_peak
+from ..core.boxes import box_iou, boxes_from_heat, heat_peak
 from ..data.collection import Collection, Image
 from ..model.alignment import POOLINGS
-from ..model.pair import Alignment
+from ..model.encoded import Alignment
 from .figures import (
     COLOURS, badge_fontsize, badge_legend, centre_note, crop, draw_box, draw_boxes, content_words, empty_figure, evenly,
     grey_stop_words, grid, image_picture, new_axis, picture_of, plain, points_wide, shortened, wrapped)
@@ -224,7 +224,7 @@ def show_heat(
     colours,label = _colour_scale(*(limits or (lowest,highest)))
     ax = _picture_axis(ax, alignment.picture.convert("L").convert("RGB"), size)
     image = ax.imshow(heat.numpy(), extent=(0,size[0],size[1],0), alpha=.65, interpolation="nearest", **colours)
-    draw_box(ax, box_from_heat(heat, .5, size), COLOURS[6], "--", .2*badge_fontsize(ax))
+    draw_box(ax, boxes_from_heat(heat, [.5], size)[0], COLOURS[6], "--", .2*badge_fontsize(ax))
     ax.plot(*heat_peak(heat, size), "+", color="black", markersize=badge_fontsize(ax), markeredgewidth=1.4)
     title = f"“{wrapped(' '.join(alignment.labels[j] for j in columns), 28, 2)}”"
     if not bar: title += f" {lowest:z.2f} to {highest:z.2f}"

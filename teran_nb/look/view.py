@@ -24,7 +24,7 @@ from ..core.files import atomic
 from ..core.show import Templates, data_uri, jpeg_uri
 from ..data.pictures import read_picture
 from ..data.collection import Collection, Image
-from ..model.pair import Alignment
+from ..model.encoded import Alignment
 from .show import show_grounding
 
 # %% ../../nbs/look/03_view.ipynb #a282afc8

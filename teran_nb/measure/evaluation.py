@@ -77,10 +77,6 @@ def evaluate(
     about:dict|None=None, # What the numbers are printed with: model, seed, commit
 ) -> Evaluation: # With the similarities they come from
     "Retrieval in both directions, grounding where the collection has links, and minimal pairs where some are given."
-    if not isinstance(model, Encoder):
-        raise TypeError(f"evaluate takes a model, as load_model opens it, and got {type(model).__name__}")
-    if not isinstance(collection, Collection):
-        raise TypeError(f"evaluate takes a Collection, such as data.test, and got {type(collection).__name__}")
     captions = collection.captions
     if not len(captions):
         raise ValueError(f"{collection!r}: without captions nothing can be measured; "
@@ -122,8 +118,7 @@ def ensemble(
 ) -> Evaluation: # Encodings are those of the first member; grounding belongs to single models, so there is none
     "Average the similarities of several models (TERAN section 7.2), also those of minimal pairs."
     members = iter(members)
-    first = next(members, None)
-    if first is None: raise ValueError("an ensemble without members; give one evaluation at least")
+    first = next(members)
     images = first.images
     captions = first.captions
     total = first.sim.clone()

@@ -200,12 +200,10 @@ def judge(
 def receipts(self:Agreement,
     images:Collection, # With the pictures
     n:int=3, # Pairs of each kind: too high, and too low
-    name:str="", # Name of the judgements; the first ones when empty
 ) -> Styler|None: # A table with pictures; None where nothing was judged
-    "The pairs on which people and scores differ most."
-    chosen = [(judgements,scores) for judgements,scores in self.scored if name in ("",judgements.name)]
-    if not chosen: return None
-    judgements,scores = chosen[0]
+    "The pairs of the first file on which people and scores differ most."
+    if not self.scored: return None
+    judgements,scores = self.scored[0]
     frame = pd.DataFrame({"image": judgements.image_ids, "sentence": judgements.sentences, "people": judgements.ratings.mean(1),
                           "score": scores})
     frame["people's place %"] = 100*frame.people.rank(pct=True)

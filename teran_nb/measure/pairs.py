@@ -127,12 +127,10 @@ def _pair_images(model, pairs, collection, images, show_progress_bar):
             title = name if box is None else f"{name} {box}"
             cropped.append(Image(title, picture=partial(_cropped, pairs.pictures[name], box)))
         return model.encode_images(cropped, show_progress_bar=show_progress_bar),row_of
-    if collection is None:
-        raise ValueError(f"the pairs {pairs.name!r} name images of a collection; give the collection")
-    unknown = {name for name,_ in pairs.images} - set(collection.image_ids)
+    unknown = {name for name,_ in pairs.images} - set(collection.image_ids if collection else ())
     if unknown:
-        raise ValueError(f"{len(unknown):,} images of the pairs {pairs.name!r} are not in {collection!r}, "
-                         f"such as {min(unknown)}; make the pairs of this split")
+        raise ValueError(f"{len(unknown):,} images of the pairs {pairs.name!r} are not in {collection!r}, such as "
+                         f"{min(unknown)}; give the collection that has them")
     number = {name: i for i,name in enumerate(collection.image_ids)}
     if images is not None: return images,{image: number[image[0]] for image in pairs.images}
     few = collection.select([number[name] for name,_ in pairs.images])
@@ -189,9 +187,6 @@ class WithoutContext(Encoder):
         words:bool=True, # Whether each word is read by itself
         regions:bool=False, # Whether each region is read by itself
     ):
-        if regions and model.info.finds_regions:
-            raise ValueError(f"{model.info.name} chooses its regions in the picture; regions=True needs a model that reads "
-                             "region features")
         self.model = model
         self.words = words
         self.regions = regions
@@ -307,9 +302,6 @@ def read_pairs(
     folder = user_path(pictures)
     pairs = _benchmark_pairs(path)
     if not pairs: raise ValueError(f"{path} holds no minimal pairs; name a file or a folder with some")
-    if not folder.is_dir():
-        raise FileNotFoundError(f"the folder of pictures {folder} is not there; name the folder with those of "
-                                f"{path.name}")
     files = {}
     for pair in pairs:
         for name in filter(None, (pair.image,pair.second_image)):

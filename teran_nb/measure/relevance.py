@@ -52,13 +52,10 @@ def require_captions(self:Relevance,
     captions:Captions, # The captions it will be used with
 ) -> None:
     "Refuse captions that the relevance was not computed from."
-    rows,columns = self.values.shape
-    if (rows,columns) != (len(captions),len(captions.image_ids)):
-        raise ValueError(f"relevance {self.name} is of {rows:,} captions x {columns:,} images, and needed are "
-                         f"{len(captions):,} x {len(captions.image_ids):,}; it is for another split, or transposed")
-    if self.fingerprint and self.fingerprint != _captions_digest(captions):
-        raise ValueError(f"relevance {self.name} belongs to other captions than these, although their number is equal; "
-                         "it is for another split")
+    needed = len(captions),len(captions.image_ids)
+    if self.values.shape != needed or self.fingerprint not in ("",_captions_digest(captions)):
+        raise ValueError(f"relevance {self.name} of {self.values.shape} belongs to other captions than these, of {needed}; it is "
+                         "for another split, or transposed")
 
 # %% ../../nbs/measure/02_relevance.ipynb #e83e01c3
 def _as_slice(index):
@@ -190,13 +187,10 @@ def spice(
     cache:str|Path|None=None, # Folder of the cached file; `relevance` in `home()` by default
 ) -> Relevance: # SPICE of every caption with every image, float32, memory-mapped, at most 1
     "SPICE relevance of a split, computed once."
-    source = tuples
     if tuples is None: tuples = parse_tuples(captions)
     elif isinstance(tuples, (str,Path)): tuples = read_tuples(tuples)
-    try:
-        of_captions = [tuples[text] for text in captions.texts]
-        of_images = [tuples[texts] for texts in captions.texts_by_image()]
-    except ValueError as e: raise ValueError(f"{source}: {e}" if isinstance(source, (str,Path)) else str(e)) from None
+    of_captions = [tuples[text] for text in captions.texts]
+    of_images = [tuples[texts] for texts in captions.texts_by_image()]
     fingerprint = _captions_digest(captions)
     key = digest([fingerprint, of_captions, of_images, sorted((word,sorted(s)) for word,s in tuples.synsets.items())])
     path = user_path(cache or home()/"relevance")/f"spice-v1-{key[:32]}.npy"

@@ -31,7 +31,6 @@ def ranking(
 ) -> Tensor: # Candidates from best to worst, `(queries, k)`
     "Order candidates: higher similarity first, among ties the lower index first."
     sim = torch.as_tensor(sim)
-    if sim.isnan().any(): raise ValueError(f"{int(sim.isnan().sum()):,} similarities are NaN; the model or its input is broken")
     if k is None or k >= sim.shape[1]: return _argsort(sim)[:,:k]
     values,candidates = sim.topk(k+1, dim=1)
     candidates = candidates[:,:k].sort(dim=1)[0]
@@ -112,10 +111,8 @@ def named_protocol(
 ) -> Protocol: # All against all for any other name
     "A protocol by its name."
     if isinstance(protocol, Protocol): return protocol
-    for name in PROTOCOLS:
-        if protocol != name and protocol.lower() == name.lower():
-            raise ValueError(f"protocol {protocol!r} is not known; write {name!r}")
-    return PROTOCOLS.get(protocol, Protocol(protocol))
+    by_name = {name.lower(): known for name,known in PROTOCOLS.items()}
+    return by_name.get(protocol.lower(), Protocol(protocol))
 
 def folds(
     protocol:Protocol, # With the number of folds
@@ -164,8 +161,8 @@ def ndcg_at_k(
     values = _query_first(relevance, direction)
     ranking = np.asarray(ranking)[:,:k]
     if len(ranking) != len(values):
-        raise ValueError(f"a ranking of {len(ranking):,} queries does not go with {direction} relevance {relevance.name} "
-                         f"of {len(values):,}; it is for another split, or the other direction")
+        raise ValueError(f"relevance {relevance.name} of {len(values):,} queries for a ranking of {len(ranking):,}; it is for another "
+                         "split, or the other direction")
     dcg = _dcg(np.take_along_axis(values, ranking, 1), gains)
     ideal = _ideal_dcg(relevance, direction, k, gains)
     return np.divide(dcg, ideal, out=np.zeros(len(values)), where=ideal > 0)
@@ -316,17 +313,16 @@ def chance(
     images:int, # Number of images
     protocol:str|Protocol="all", # As in `retrieval`
     relevance:Iterable[Relevance]=(), # As in `retrieval`
-    seed:int=0, # Of the guesses
     ndcg:NdcgRule=NdcgRule(), # As in `retrieval`
 ) -> Result: # Of a model called `chance`
     "Evaluate random similarities; the mean of many draws where there are fewer than 250 images."
     relevance = list(relevance)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     draws = []
     count = 1 if images >= 250 else 2000//max(images, 1)
     for _ in range(count):
         sim = torch.rand(images, len(image_of), generator=generator)
-        draws.append(retrieval(sim, image_of, protocol, relevance, ndcg, {"model": "chance", "seed": seed}))
+        draws.append(retrieval(sim, image_of, protocol, relevance, ndcg, {"model": "chance", "seed": 0}))
     means = {name: float(np.mean([draw.metrics[name] for draw in draws])) for name in draws[0].metrics}
     return Result.of(Measured(means, draws[0].about))
 

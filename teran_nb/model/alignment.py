@@ -75,9 +75,6 @@ class Pooling:
     needs_self_cosines:bool=False # The formula also takes the cosines among the regions, and those among the words
     all_images:bool=False # The score of a pair depends on the other images, so all of them are given at once
     def __post_init__(self):
-        if not set(self.sum_over) <= {"words","regions"}:
-            raise ValueError(f'pooling {self.name!r} has sum_over={self.sum_over!r}; write ("words",), ("regions",), or '
-                             '("words","regions")')
         if isinstance(self.formula, torch.nn.Module) and list(self.formula.parameters()):
             raise ValueError(f"pooling {self.name!r} has weights, which are not trained; write a head "
                              "(model/06_heads.ipynb)")
@@ -112,7 +109,13 @@ def _check_pooling(pooling):
         if not gradient.isfinite().all():
             raise ValueError(f"{wrong} has no gradient, or one that is not finite; use no detach, and replace -inf and "
                              "divisors of 0 before the operation, not after it")
-        if pooling.sum_over: _require_sum(pooling, scores, cosines, region_mask, word_mask)
+        total = torch.zeros_like(scores)
+        if "words" in pooling.sum_over:
+            total = total + mrsw(cosines, region_mask, word_mask)/(word_mask.sum(-1) if pooling.per_word else 1)
+        if "regions" in pooling.sum_over:
+            total = total + mwsr(cosines, region_mask, word_mask)/(region_mask.sum(-1)[:,None] if pooling.per_region else 1)
+        if pooling.sum_over and not torch.allclose(total, scores, atol=1e-5):
+            raise ValueError(f"{wrong} says sum_over={pooling.sum_over}, but its formula is another; leave sum_over empty")
         for i,j in product(range(n), range(3)):
             pair = cosines[i:i+1,j:j+1,region_mask[i]][...,word_mask[j]]
             masks = length_mask([pair.shape[2]]),length_mask([pair.shape[3]])
@@ -123,13 +126,3 @@ def _check_pooling(pooling):
                 raise ValueError(f"{wrong} gives a pair {scores[i,j].item():.4f} in a batch, and {alone:.4f} alone; fill "
                                  "padding with -inf before a maximum and with 0 before a sum, divide a mean by the "
                                  "number of real slots; a number for each image needs [:,None], one for each caption [None]")
-
-def _require_sum(pooling, scores, cosines, region_mask, word_mask):
-    total = torch.zeros_like(scores)
-    if "words" in pooling.sum_over:
-        total = total + mrsw(cosines, region_mask, word_mask)/(word_mask.sum(-1) if pooling.per_word else 1)
-    if "regions" in pooling.sum_over:
-        total = total + mwsr(cosines, region_mask, word_mask)/(region_mask.sum(-1)[:,None] if pooling.per_region else 1)
-    if not torch.allclose(total, scores, atol=1e-5):
-        raise ValueError(f"pooling {pooling.name!r} says sum_over={pooling.sum_over}, but its formula is another; leave "
-                         "sum_over empty")

@@ -26,8 +26,6 @@ class CrossGraphConfig:
     image:bool=True # Whether regions are rebuilt and compared; *w/o-i* when off
     text:bool=True # Whether words are rebuilt and compared; *w/o-t* when off
     graph:bool=True # Whether nodes exchange messages; *w/o cross graph* when off: the nodes are the concepts
-    def __post_init__(self):
-        if not (self.image or self.text): raise ValueError("a similarity needs a side: image, text or both")
 
 # %% ../../nbs/model/11_crossgraph.ipynb #9f130913
 class CrossGraph(CrossEncoderHead):
@@ -39,8 +37,6 @@ class CrossGraph(CrossEncoderHead):
         dim:int, # Length of region and word vectors, a multiple of `config.heads`
     ):
         super().__init__()
-        if dim % config.heads:
-            raise ValueError(f"{config.heads} heads do not divide vectors of {dim}; choose a divisor of {dim}")
         self.config = config
         self.dim = dim
         if config.graph:

@@ -23,8 +23,7 @@ from ..data.collection import Collection, Image, Images, Sentences, as_images, g
 from ..photos.extractors import Extractor, extract_picture
 from ..photos.extraction import rebuild_extractor
 from .alignment import POOLINGS
-from .encoded import Encoded
-from .pair import Alignment
+from .encoded import Alignment, Encoded
 from .similarity import BlockOptions, similarity
 
 # %% ../../nbs/model/05_encoder.ipynb #f2641151
@@ -183,18 +182,16 @@ def align(self:Encoder,
     pooling:str="", # How the alignment is pooled; the encoder's own by default
 ) -> Alignment: # With the picture, where there is one
     "Align one image with one sentence."
-    if not isinstance(sentence, (str,Encoded)):
-        raise TypeError(f"a picture is aligned with one sentence, a str, not {type(sentence).__name__}; `similarity` "
-                        "takes several")
     warning = ""
     if not isinstance(image, Encoded):
         image = as_images(image) if self.info.finds_regions else self.with_regions(image)
         if len(image) == 1 and not self.info.finds_regions: warning = self.picture_warning(image[0].regions)
-    for side in (image,sentence):
-        if not isinstance(side, str) and len(side) != 1:
-            raise TypeError(f"a sentence is aligned with one image, not with {len(side)}; `similarity` takes several")
+    if not isinstance(sentence, Encoded): sentence = given_sentences(sentence)
+    if len(image) != 1 or len(sentence) != 1:
+        raise TypeError(f"one picture is aligned with one sentence, and here are {len(image)} and {len(sentence)}; `similarity` "
+                        "takes several")
     if not isinstance(image, Encoded): image = self.encode_images(image)
-    if isinstance(sentence, str): sentence = self.encode_captions([sentence])
+    if not isinstance(sentence, Encoded): sentence = self.encode_captions(sentence)
     if not pooling: image,sentence = self.encode_pair(image, sentence)
     alignment = Alignment.of(image, sentence, pooling or self.pooling, self.info.note)
     known = [self.is_known(word) for word in alignment.words]
@@ -234,8 +231,6 @@ def _check_encoder(encoder, images, captions):
                          "the fingerprint, so set both")
     one_of(encoder.info.reads, ("regions","pictures","both"), "value of info.reads")
     images,captions = list(as_images(images)),given_sentences(captions)
-    if len(images) < 2 or len(captions) < 2:
-        raise ValueError(f"{len(images)} images and {len(captions)} captions show no batch; give at least two of each")
     sides = []
     for method,items,names in (("encode_images",images,[image.id for image in images]),("encode_captions",captions,captions)):
         encode = getattr(encoder, method)

@@ -258,8 +258,7 @@ def _check_head(cls, config=None):
             raise ValueError(f"{wrong} gives {sim} for images of {regions} regions and captions of {words} words; return "
                              "a finite number for each image and caption, also without regions or words")
         if head.needs_words and sim[:,captions.parts.lengths == 0].any():
-            raise ValueError(f"{wrong} has needs_words=True and does not give 0 for a caption without words; give 0 there, "
-                             "or leave out needs_words")
+            raise ValueError(f"{wrong} has needs_words=True and scores a caption without words; give 0 there, or leave it out")
         total = (sim*torch.rand(sim.shape, generator=generator)).sum()
         sides = [image_vectors,caption_vectors]
         gradients = torch.autograd.grad(total, sides, allow_unused=True) if sim.requires_grad else (None,None)

@@ -12,13 +12,14 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Literal, Unpack
+from typing import Annotated, Literal, Unpack
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
 from huggingface_hub import ModelHubMixin
+from pydantic import Field
 from torch import Tensor, nn
 
 from ..core.packed import Packed
@@ -57,14 +58,13 @@ class NetworkConfig:
     whole:Literal["class","mean"]="class" # What represents the whole: the class token, or a layer over the mean of the parts
     word_dropout:float=0. # Of the numbers of a token before its projection
     word_weights:bool=False # Whether each word learns how much it counts in the alignment
-    training_heads:tuple[str,...]=("alignment",) # Heads that the loss reads, of `HEADS`
+    training_heads:Annotated[tuple[str,...], Field(min_length=1)]=("alignment",) # Heads that the loss reads, of `HEADS`
     ranking_head:str="alignment" # The head that ranks; one with weights must be in `training_heads`
     pooling:str="mrsw" # How an alignment becomes a similarity, a name in `POOLINGS`
     stop_words:str="" # Words that encoded captions leave out: `nltk`, or a file with one word per line; empty for none
     crossgraph:CrossGraphConfig=CrossGraphConfig() # Settings of the `crossgraph` head
     joint:JointConfig=JointConfig() # Settings of the `joint` head
     def __post_init__(self):
-        if not self.training_heads: raise ValueError(f"a model needs a head: {', '.join(HEADS)}")
         for name in (*self.training_heads,self.ranking_head): one_of(name, HEADS, "head", registered=True)
         self.require_pooling()
         if self.regions.prior and not self.text.pretrained:
@@ -106,10 +106,6 @@ class Network(nn.Module, Encoder, ModelHubMixin,
         vision:LearningBackbone|None=None, # Makes region features from pictures and learns too; None where features are given
     ):
         super().__init__()
-        thaw = config.regions.thaw
-        if bool(thaw) != (vision is not None):
-            raise ValueError(f"regions.thaw={thaw} and {'no' if vision is None else 'a'} vision model; "
-                             "give `learning_backbone` of the features if layers learn, and none if thaw is 0")
         self.config = config
         self.text = text
         self.regions = RegionEncoder(config.regions, text.dim)
@@ -220,10 +216,7 @@ def head(self:Network,
     name:str="", # One of the model's heads; the one that ranks by default
 ) -> Head:
     "A head of the model; one that it does not have is refused (ValueError)."
-    name = name or self.config.ranking_head
-    if name not in self.heads:
-        raise ValueError(f"this model has no {name} head; its heads are {', '.join(self.heads)}")
-    return self.heads[name]
+    return self.heads[one_of(name or self.config.ranking_head, self.heads, "head of this model")]
 
 @patch
 def similarity(self:Network,
@@ -236,13 +229,7 @@ def similarity(self:Network,
     **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
-    for option in options: one_of(option, BlockOptions.__annotations__, "option")
-    if pooling and (head not in ("","alignment") or rerank):
-        raise ValueError("pooling ranks by the alignment; leave head and rerank empty")
     chosen = self.head("alignment" if pooling else head)
-    if rerank and not chosen.is_cross_encoder:
-        raise ValueError(f"rerank={rerank} needs a head that reads image and caption together, and "
-                         f"{head or self.config.ranking_head!r} is none; leave it 0")
     images,captions = self.ensure_encoded(images, captions)
     def score(head, **options):
         if head.ranks_by_alignment: options["pooling"] = pooling or self.config.pooling
@@ -262,7 +249,6 @@ def encode_batches(self:Network,
     show_progress_bar:bool, # Show a bar
 ) -> tuple[Tensor,Packed]: # Whole vectors and parts, in the order of `lengths`
     "Encode items in batches of like length."
-    if batch_size < 1: raise ValueError(f"batch_size={batch_size}; encode at least 1 at a time")
     if not len(lengths): return torch.zeros(0, self.config.dim),Packed(torch.zeros(0, self.config.dim), [0])
     order = np.argsort(lengths, kind="stable") if self.sorts_by_length else np.arange(len(lengths))
     batches = [order[i:i+batch_size] for i in range(0, len(order), batch_size)]
@@ -372,14 +358,12 @@ def encode_pair(self:Network, image:Encoded, caption:Encoded) -> tuple[Encoded,E
 @patch
 def check(self:Network, regions:Regions) -> None:
     "Refuse region features that the model was not made for (ValueError)."
-    expected,extractor = self.config.regions.features,self.config.regions.extractor
+    expected = self.config.regions
     dim = regions.features.shape[1]
-    if dim != expected:
-        raise ValueError(f"the model reads region features of {expected} numbers, these have {dim}; "
-                         "extract them as for its training")
-    if extractor and regions.extractor and regions.extractor != extractor:
-        raise ValueError(f"the model was trained on features by {extractor!r}, these are by "
-                         f"{regions.extractor!r}; extract them the same way, or train on these")
+    is_other = expected.extractor and regions.extractor and regions.extractor != expected.extractor
+    if dim != expected.features or is_other:
+        raise ValueError(f"the model reads region features of {expected.features} numbers by {expected.extractor!r}, these are "
+                         f"{dim} numbers by {regions.extractor!r}; extract them as for its training, or train on these")
 
 @patch
 def cache_key(self:Network, collection:Collection) -> list: # For JSON

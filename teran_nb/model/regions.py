@@ -70,7 +70,6 @@ class Stack(nn.Module):
     "Transformer encoder layers over padded sets: `(n, slots, dim)` to the same shape."
     def __init__(self, config:StackConfig, dim:int):
         super().__init__()
-        if dim % config.heads: raise ValueError(f"{config.heads} heads do not divide vectors of {dim}")
         shape = dim,config.heads,config.feed_forward,config.dropout
         layers = [nn.TransformerEncoderLayer(*shape, batch_first=True) for _ in range(config.layers)]
         self.layers = nn.ModuleList(layers)
@@ -125,11 +124,9 @@ class RegionConfig:
     extractor:str="" # Name of what extracted the features; others are refused; empty: any is read
     thaw:Annotated[int, Field(ge=-1)]=field(default=0, repr=False) # Last layers of the vision model that learn too; -1: all, 0: none
     def __post_init__(self):
-        if self.place != "concat-and-process" and self.width not in (0,self.features):
-            raise ValueError(f"{self.place!r} keeps the features' length, {self.features}; "
-                             f"width={self.width} needs 'concat-and-process'")
-        if self.prior and self.place != "concat-and-process":
-            raise ValueError(f"prior={self.prior!r} joins the features, which needs place='concat-and-process'")
+        if self.place != "concat-and-process" and (self.prior or self.width not in (0,self.features)):
+            raise ValueError(f"{self.place!r} keeps the features as they are; width={self.width} and prior={self.prior!r} need "
+                             "place='concat-and-process'")
 
 # %% ../../nbs/model/08_regions.ipynb #626a5d2a
 class RegionEncoder(nn.Module):

@@ -53,10 +53,10 @@ def save(self:Network, folder:str|Path) -> None:
         if not (folder/"config.json").is_file():
             raise FileExistsError(f"{folder} is there and holds no model; choose another folder")
         file = folder/"config.json"
-        if to_config(type(self.config), read_json(file, _SavedModel)["model"], file) != self.config:
-            raise ValueError(f"{folder} holds a model of another configuration; choose another folder")
-        if not in_wheel and load_text(self.config.text, folder/"text").tokenizer.get_vocab() != self.text.tokenizer.get_vocab():
-            raise ValueError(f"{folder} holds a model with another vocabulary; choose another folder")
+        is_same = to_config(type(self.config), read_json(file, _SavedModel)["model"], file) == self.config
+        if is_same and not in_wheel:
+            is_same = load_text(self.config.text, folder/"text").tokenizer.get_vocab() == self.text.tokenizer.get_vocab()
+        if not is_same: raise ValueError(f"{folder} holds a model of another configuration or vocabulary; choose another folder")
         save_tensors(weights, folder/"model.safetensors")
         return
     with atomic(folder) as tmp:
@@ -88,11 +88,6 @@ def model_folder(
     folder = user_path(folder)
     if (folder/"model/config.json").is_file(): folder = folder/"model"
     if not (folder/"config.json").is_file(): raise FileNotFoundError(f"no model in {folder}: config.json is not there")
-    if not (folder/"model.safetensors").is_file():
-        members = sorted(p.name for p in folder.glob("member-*"))
-        why = "model.safetensors is not there"
-        if members: why = f"it is an ensemble, name {folder/members[0]} or another member"
-        raise FileNotFoundError(f"no model in {folder}: {why}")
     return folder
 
 # %% ../../nbs/model/14_saving.ipynb #89065fe1

@@ -298,8 +298,6 @@ def similarity(
 ) -> Tensor: # Float32 (float64 for float64), `(images, captions)`; 0 where an image or a caption is empty
     "Similarity of every pair: the pooling of `align`, for unit vectors."
     if not isinstance(pooling, Pooling): pooling = POOLINGS[one_of(pooling, POOLINGS, "pooling")]
-    if regions.dim != words.dim:
-        raise ValueError(f"regions have {regions.dim} dimensions, words {words.dim}; encode both with the same model")
     device = regions.values.device
     if dtype is None and torch.is_autocast_enabled(device.type): dtype = torch.get_autocast_dtype(device.type)
     if dtype is None: dtype = torch.promote_types(regions.values.dtype, words.values.dtype)

@@ -44,8 +44,6 @@ def _hide_regions(images, share):
 # %% ../../nbs/model/15_single_stream.ipynb #468d06b2
 def _hard_negatives(sim, image_of):
     "For each caption a false image, and a false caption of its image, drawn by softmax of the similarity (ALBEF 3.2)."
-    if len(image_of.unique()) < 2:
-        raise ValueError("a batch of one image has no false pairs; use captions of at least two images in a batch")
     wrong_sim = sim.detach().float().masked_fill(positives(sim, image_of), -torch.inf)
     images = wrong_sim.T.softmax(1).multinomial(1)[:,0]
     captions = wrong_sim[image_of].softmax(1).multinomial(1)[:,0]
@@ -61,12 +59,8 @@ class Pretraining(nn.Module):
         share:float=.15, # Of words and of regions that are hidden, in [0,1]
     ):
         super().__init__()
-        heads = model.config.training_heads
         tokenizer = model.text.tokenizer
         width = model.config.joint.width
-        if "joint" not in heads:
-            raise ValueError(f"pretraining is of the joint head, and this model has {', '.join(heads)}; "
-                             "add `joint` to its training_heads")
         if tokenizer.mask_token_id is None:
             raise ValueError("the tokenizer of this text encoder has no mask token, so words cannot be hidden; "
                              "choose a text encoder of the BERT family")
@@ -195,9 +189,6 @@ class JointTraining:
     hard_negatives:Count=0 # Images, and captions, that are the negatives of a pair; 0: the other pairs of the batch
     candidates:Count=399 # Further images drawn for a batch, each with a caption, among which the hard negatives are found
     sigmoid_scores:bool=False # The triplet loss compares the sigmoids of scores, as UNITER's code does
-    def __post_init__(self):
-        if self.hard_negatives > self.candidates:
-            raise ValueError(f"hard_negatives={self.hard_negatives} a side are chosen among candidates={self.candidates}")
 
 # %% ../../nbs/model/15_single_stream.ipynb #384c89ab
 _DISTANCES = ("isda","iais_singular","iais_distributed","isda_flat","isda_several","isda_several_flat","isda_shares",
@@ -208,7 +199,6 @@ def relation_distances(
     collection:Collection, # Images and captions
     images:Encoded|None=None, # The collection's images, if they are encoded already
     captions:Encoded|None=None, # Its captions, if they are encoded already
-    batch_size:int=128, # True pairs at a time
 ) -> dict: # Name to mean: distances of at least 0, in nats, and entropies in [0,1]; without the names that no pair has
     "Distance between the relations of words and of regions in true pairs; lower is better (IAIS Table 2)."
     relations_of = model.heads["joint"].relations if "joint" in getattr(model, "heads", {}) else cosine_relations
@@ -217,7 +207,7 @@ def relation_distances(
     image_of = torch.as_tensor(collection.captions.image_of)
     distances = {name: [] for name in _DISTANCES}
     with model.eval_mode():
-        for rows in torch.arange(len(image_of)).split(batch_size):
+        for rows in torch.arange(len(image_of)).split(128):
             regions,region_mask = images.parts[image_of[rows]].to(model.device).padded()
             words,word_mask = captions.parts[rows].to(model.device).padded()
             maps = relations_of(regions, region_mask, words, word_mask)
@@ -272,10 +262,6 @@ def word_relations(
     images = encoder.encode_images(image)
     captions = encoder.encode_captions(caption)
     pieces = captions.words[0].tokens
-    regions = len(images.parts.values)
-    if not pieces or not regions:
-        raise ValueError(f"nothing to relate: {len(pieces)} words in {caption!r}, {regions} regions in the picture; "
-                         "give a sentence and an image with at least one of each")
     padded = [x.to(encoder.device) for x in (*images.parts.padded(),*captions.parts.padded())]
     with encoder.eval_mode():
         relations = heads["joint"].relations(*padded)

@@ -20,9 +20,8 @@ from torch import Tensor
 from ..core.show import MarkdownRepr, markdown_table
 from ..data.words import STOP_WORDS
 from ..model.alignment import POOLINGS
-from ..model.encoded import Encoded
+from ..model.encoded import Alignment, Encoded
 from ..model.encoder import Encoder
-from ..model.pair import Alignment
 
 # %% ../../nbs/search/04_answers.ipynb #ceccab51
 @dataclass(frozen=True, eq=False, repr=False)

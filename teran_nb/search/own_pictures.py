@@ -36,34 +36,15 @@ def open_models(
 ) -> dict[str,Encoder]: # By name; of an ensemble its first member
     "Open trained models to compare."
     if not runs: raise ValueError("no trained model was named; give a run's folder, or several")
-    if isinstance(runs, Mapping): named = dict(runs)
-    else:
-        named = {}
-        runs = [runs] if isinstance(runs, (str,Path)) else runs
-        for run in runs: named[_short_name(run, named)] = run
+    named = dict(runs) if isinstance(runs, Mapping) else {}
+    if not named:
+        for run in [runs] if isinstance(runs, (str,Path)) else runs:
+            path = project_path(run)
+            name = path.stem if path.is_file() else path.parent.name if path.name == "model" else path.name
+            named[str(path) if name in named else name] = run
     return dict(zip(named, load_models(list(named.values()), device, dual=dual)))
 
-def _short_name(run, taken):
-    "The name of a checkpoint's file or of a run's folder; the whole path where that name is taken."
-    path = project_path(run)
-    if path.is_file(): name = path.stem
-    else: name = path.parent.name if path.name == "model" else path.name
-    return str(path) if name in taken else name
-
 # %% ../../nbs/search/06_own_pictures.ipynb #e54c3bd3
-def _common_extractor(models, name, settings, device):
-    "The extractor whose regions all models read."
-    readers = [model for model in models.values() if not model.info.finds_regions]
-    readers = readers or list(models.values()) # all of them find their own regions
-    extractors = {model.info.extractor for model in readers}
-    if len(extractors) > 1:
-        names = " and ".join(map(repr, sorted(extractors)))
-        raise ValueError(f"these models read different features, by {names}; open them one after the other")
-    extractor = build_extractor(name, settings, device) if name else readers[0].find_extractor()
-    sample = Regions("sample", np.zeros((1,extractor.dim), np.float32), None, None, extractor=extractor.name)
-    for model in readers: model.check(sample)
-    return extractor
-
 def prepare_own(
     models:Mapping[str,Encoder], # From `open_models`
     pictures:str="example", # Folder of pictures; `photos`: the open photographs of this library; `example` draws some
@@ -74,7 +55,13 @@ def prepare_own(
     show_progress_bar:bool=True, # Whether to show progress
 ) -> Prepared: # Shows itself as a table
     "Extract the regions of your own pictures, as these models read them, or open what was made before."
-    regions_by = _common_extractor(models, extractor, settings, device)
+    readers = [model for model in models.values() if not model.info.finds_regions] or list(models.values())
+    names = sorted({model.info.extractor for model in readers})
+    if len(names) > 1:
+        raise ValueError(f"these models read different features, by {' and '.join(map(repr, names))}; open them one after the other")
+    regions_by = build_extractor(extractor, settings, device) if extractor else readers[0].find_extractor()
+    sample = Regions("sample", np.zeros((1,regions_by.dim), np.float32), None, None, extractor=regions_by.name)
+    for model in readers: model.check(sample)
     about = None
     if pictures == "example": pictures = example_pictures()
     if pictures == "photos": pictures,_,about = photographs()
@@ -97,24 +84,20 @@ def encode_or_index(
 ) -> dict[str,Encoded|Index]: # By name of the model: vectors in memory, or an index on disk
     "The images of a collection as each model encodes them."
     one_of(index, ("auto","always","never"), "use of an index")
+    encoded = {}
     for name,model in models.items():
-        if index == "always" and model.info.not_indexed:
+        use_index = index == "always"
+        if use_index and model.info.not_indexed:
             raise ValueError(f"{name} cannot be indexed: {model.info.not_indexed}; say index='never' or 'auto'")
-    return {name: _encode_or_index(model, collection, Path(folder), index, memory, show_progress_bar)
-            for name,model in models.items()}
-
-def _encode_or_index(model, collection, folder, index, memory, show_progress_bar):
-    "The images as one model encodes them."
-    use_index = index == "always"
-    if index == "auto" and not model.info.not_indexed and len(collection):
-        vector_count = int(collection.features.offsets[-1])
-        first = model.encode_images(collection.select([0])).parts
-        if model.info.finds_regions: vector_count = len(collection)*len(first.values) # an estimate
-        use_index = 4*vector_count*first.dim/1e9 > memory # numbers of four bytes
-    if not use_index: return load_or_encode(model, collection, folder, show_progress_bar)
-    opened = Index(model, folder/f"{encoding_key(model, collection)}-index")
-    opened.add(collection, show_progress_bar=show_progress_bar)
-    return opened
+        if index == "auto" and not model.info.not_indexed and len(collection):
+            first = model.encode_images(collection.select([0])).parts
+            count = len(collection)*len(first.values) if model.info.finds_regions else int(collection.features.offsets[-1])
+            use_index = 4*count*first.dim/1e9 > memory # numbers of four bytes
+        if use_index:
+            encoded[name] = Index(model, Path(folder)/f"{encoding_key(model, collection)}-index")
+            encoded[name].add(collection, show_progress_bar=show_progress_bar)
+        else: encoded[name] = load_or_encode(model, collection, Path(folder), show_progress_bar)
+    return encoded
 
 # %% ../../nbs/search/06_own_pictures.ipynb #d0907347
 def suggest(

@@ -6,22 +6,27 @@
 __all__ = ['ServerBackend']
 
 # %% ../../nbs/search/03_server.ipynb #38d63784
-import base64, time
+import base64, json, time, warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import safetensors.torch
 from fastcore.basics import patch
 
+from ..core.config import to_config
+from ..core.files import reading
 from .first_stage import FirstStage
-from .backends import Layout, StoredImage, read_layout
+from .backends import Layout, StoredImage
 from .qdrant import GRAPH, SEARCH_EXTRA, QdrantBackend, payload_key, point_id
 
 # %% ../../nbs/search/03_server.ipynb #3b7f05f9
 class ServerBackend(QdrantBackend):
     "Images on a Qdrant server."
+    timeout = 60 # Seconds of a request
     waits = (.5,2,8) # Seconds between tries
+    patience = 600 # Seconds that `arrange` waits
     def __init__(self,
         url:str, # Such as `http://localhost:6333`, or `:memory:` for a server inside the client
         api_key:str="", # If the server requires one
@@ -40,7 +45,7 @@ class ServerBackend(QdrantBackend):
         self.replicas = replicas
         self.is_imitation = url == ":memory:"
         where = {"location": url} if self.is_imitation else {"url": url, "api_key": api_key or None, "check_compatibility": False}
-        self.client = client or qdrant_client.QdrantClient(timeout=60, **where)
+        self.client = client or qdrant_client.QdrantClient(timeout=self.timeout, **where)
         self.refresh()
 
     @property
@@ -48,22 +53,41 @@ class ServerBackend(QdrantBackend):
     def close(self) -> None: self.client.close()
     def arrange(self) -> None:
         "Wait until the server has arranged what was written; it does so by itself."
-        while self.layout and str(self.call("get_collection", self.name).status.value) == "yellow": time.sleep(.5)
+        end = time.monotonic() + self.patience
+        while str(self.call("get_collection", self.name).status.value) == "yellow":
+            if time.monotonic() > end:
+                warnings.warn(f"{self.place} still arranges its images after {self.patience:.0f} s, and searches are slower "
+                              "meanwhile; see the server's log", stacklevel=2)
+                return
+            time.sleep(.5)
 
 @patch
 def call(self:ServerBackend,
     method:str, # Of the client
     *args, **kwargs, # Its arguments
 ) -> Any: # What it returns
-    "Call the server; connection errors, timeouts and errors of the server are tried again."
+    "Call the server; connection errors, timeouts and a busy server are tried again."
+    from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
     from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
     for wait in (*self.waits, None):
         try: return getattr(self.client, method)(*args, **kwargs)
-        except ResponseHandlingException as e: problem = f"it does not answer ({e})"
+        except (json.JSONDecodeError,AssertionError) as e: raise self._no_qdrant(e) from None
+        except ResponseHandlingException as e:
+            if isinstance(e.source, ValueError): raise self._no_qdrant(e.source) from None
+            problem = f"it does not answer ({e.source})"
+        except ResourceExhaustedResponse as e:
+            problem = f"it is busy ({e})"
+            if wait is not None: wait = max(wait, min(60, e.retry_after_s)) # as long as the server asks for
         except UnexpectedResponse as e: problem = self._retry_reason(method, e)
         if wait is not None: time.sleep(wait)
     raise ConnectionError(f"{self.place}: {problem}, tried {len(self.waits) + 1} times; nothing acknowledged is lost: see "
                           "that the server runs and the address is right, then repeat the call")
+
+@patch
+def _no_qdrant(self:ServerBackend, error):
+    "What to say of an answer that the client cannot read."
+    return ConnectionError(f"{self.place} answers, but not as Qdrant does ({' '.join(str(error).split())[:200]}); see that the "
+                           "address is that of a Qdrant server, and that `qdrant-client` is of its version")
 
 @patch
 def _retry_reason(self:ServerBackend, method, error):
@@ -71,6 +95,8 @@ def _retry_reason(self:ServerBackend, method, error):
     status = error.status_code
     text = (error.content or b"").decode("utf8", "replace")
     if status in (401,403): raise PermissionError(f"{self.place} refuses this key; give api_key") from None
+    if status < 400:
+        raise ConnectionError(f"{self.place} answers {status} and names {error.headers.get('location')!r}; give that address") from None
     if status >= 500 and ("space" in text.lower() or "disk" in text.lower()):
         raise OSError(f"the disk of {self.place} is full ({text[:200]}); nothing acknowledged is lost: "
                       "free some space, or add nodes and shards, and add again") from None
@@ -79,8 +105,8 @@ def _retry_reason(self:ServerBackend, method, error):
     return f"it answers {status} ({text[:200]})"
 
 # %% ../../nbs/search/03_server.ipynb #53104939
-_ABOUT_ID = 0 # Of the point that describes the index; the parts of the first stage are the points from 1 on
 _PART = 2**20 # Letters of a part
+_DAMAGED = "copy the index again, or make it again"
 
 @patch
 def refresh(self:ServerBackend) -> None:
@@ -91,22 +117,22 @@ def refresh(self:ServerBackend) -> None:
     if not isinstance(fields, dict) or not {"regions","first"} <= fields.keys():
         raise ValueError(f"{self.place} is there already and no index of this library; choose another name")
     if not self.call("collection_exists", self.about_name): return
-    points = self.call("retrieve", self.about_name, [_ABOUT_ID], with_payload=True)
-    if not points: return # a process was killed before its first image
-    layout = read_layout(points[0].payload["layout"], self.place)
+    description = self._described(0)
+    if description is None: return # a process was killed before its first image
+    with reading(self.place, "has no layout of an index", _DAMAGED): layout = to_config(Layout, description["layout"])
     looked_up = [key.strip('"') for key in info.payload_schema or {}] # also by processes that write at the same time
-    self.layout = layout.model_copy(update={"columns": tuple(dict.fromkeys([*layout.columns,*looked_up]))})
-    if layout.is_learned: self.stage = self._read_stage()
+    self.layout = replace(layout, columns=tuple(dict.fromkeys([*layout.columns,*looked_up])))
+    if not layout.is_learned: return
+    parts = []
+    while part := (self._described(len(parts) + 1) or {}).get("part"): parts.append(part)
+    with reading(self.place, "has no first stage of this index", _DAMAGED):
+        self.stage = FirstStage.of_tensors(safetensors.torch.load(base64.b64decode("".join(parts))), layout.pooling)
 
 @patch
-def _read_stage(self:ServerBackend):
-    parts = []
-    while points := self.call("retrieve", self.about_name, [len(parts) + 1], with_payload=True):
-        if not points[0].payload["part"]: break # the last one
-        parts.append(points[0].payload["part"])
-    try: tensors = safetensors.torch.load(base64.b64decode("".join(parts)))
-    except Exception as e: raise ValueError(f"{self.place}: its first stage is damaged ({e}); `rebuild` a copy of the index") from None
-    return FirstStage.of_tensors(tensors, self.layout.pooling)
+def _described(self:ServerBackend, number):
+    "The payload of a point that describes the index: number 0 is the layout, the others are parts of the first stage."
+    points = self.call("retrieve", self.about_name, [number], with_payload=True)
+    return points[0].payload or {} if points else None
 
 # %% ../../nbs/search/03_server.ipynb #7f9c891e
 @patch
@@ -114,19 +140,15 @@ def begin(self:ServerBackend, layout:Layout) -> None:
     types = self.types
     max_sim = types.MultiVectorConfig(comparator=types.MultiVectorComparator.MAX_SIM)
     half = {"distance": types.Distance.DOT, "datatype": types.Datatype.FLOAT16}
-    vectors = {
-        "regions": types.VectorParams(size=layout.dim, multivector_config=max_sim, hnsw_config=types.HnswConfigDiff(m=0), **half),
-        "first": types.VectorParams(size=layout.learned_dim + layout.whole_dim, hnsw_config=types.HnswConfigDiff(**GRAPH), **half)}
-    self._create(self.name, vectors, self.shards)
-    self._create(self.about_name, types.VectorParams(size=1, distance=types.Distance.DOT), 1)
+    regions = types.VectorParams(size=layout.dim, multivector_config=max_sim, hnsw_config=types.HnswConfigDiff(m=0), **half)
+    first = types.VectorParams(size=layout.first_dim, hnsw_config=types.HnswConfigDiff(**GRAPH), **half)
+    about = types.VectorParams(size=1, distance=types.Distance.DOT)
+    for name,vectors,shards in ((self.name,{"regions": regions, "first": first},self.shards),(self.about_name,about,1)):
+        if self.call("collection_exists", name): continue
+        try: self.call("create_collection", name, vectors_config=vectors, shard_number=shards, replication_factor=self.replicas)
+        except ValueError: # another process was quicker
+            if not self.call("collection_exists", name): raise
     self.save(layout)
-
-@patch
-def _create(self:ServerBackend, name, vectors, shards):
-    if self.call("collection_exists", name): return
-    try: self.call("create_collection", name, vectors_config=vectors, shard_number=shards, replication_factor=self.replicas)
-    except ValueError: # another process was quicker
-        if not self.call("collection_exists", name): raise
 
 @patch
 def _describe(self:ServerBackend, number, payload):
@@ -135,7 +157,7 @@ def _describe(self:ServerBackend, number, payload):
 
 @patch
 def save(self:ServerBackend, layout:Layout) -> None:
-    self._describe(_ABOUT_ID, {"layout": layout.model_dump(mode="json")})
+    self._describe(0, {"layout": asdict(layout)})
     self.layout = layout
 
 @patch
@@ -176,17 +198,19 @@ def sum_of(self:ServerBackend, prefetches:list, signs:list[int]) -> dict:
     return {"query": self.types.FormulaQuery(formula=self.types.SumExpression(sum=scores)), "prefetch": prefetches}
 
 @patch
-def query(self:ServerBackend, queries:list) -> list[list]: # Points of each query
-    if not queries: return []
-    return [answer.points for answer in self.call("query_batch_points", self.name, queries)]
+def query(self:ServerBackend, query:Any) -> list: # Points
+    answers = self.call("query_batch_points", self.name, [query])
+    if len(answers) != 1: raise self._no_qdrant(f"{len(answers)} answers to one question")
+    return answers[0].points
 
 @patch
-def retrieve(self:ServerBackend, ids:list[str], with_payload:list[str]|bool, with_vectors:list[str]|bool) -> list:
-    return self.call("retrieve", self.name, ids, with_payload=with_payload, with_vectors=with_vectors)
+def retrieve(self:ServerBackend, ids:list[str], vectors:list[str]|bool) -> list:
+    return self.call("retrieve", self.name, ids, with_payload=True, with_vectors=vectors)
 
 @patch
-def page(self:ServerBackend, offset:Any, limit:int, with_payload:Any, with_vectors:Any) -> tuple[list,Any]:
-    return self.call("scroll", self.name, limit=limit, offset=offset, with_payload=with_payload, with_vectors=with_vectors)
+def page(self:ServerBackend, offset:Any, limit:int, with_vectors:bool) -> tuple[list,Any]:
+    payload,vectors = (True,["regions","first"]) if with_vectors else (["image","order"],False)
+    return self.call("scroll", self.name, limit=limit, offset=offset, with_payload=payload, with_vectors=vectors)
 
 @patch
 def count(self:ServerBackend, conditions:Mapping={}) -> int:

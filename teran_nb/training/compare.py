@@ -56,10 +56,8 @@ def sweep(
     lines = []
     for value in values:
         chosen = list(value) if isinstance(value, (list,tuple)) else [value]
-        if len(chosen) != len(names):
-            raise ValueError(f"{value!r} is not a value of {field}: give {len(names)} of them, one for each field")
         label = " ".join(map(str, chosen))
-        lines.append(Line(f"{made.name} {label}", made.change(**dict(zip(names, chosen))), {"field": field, "value": label}))
+        lines.append(Line(f"{made.name} {label}", made.change(**dict(zip(names, chosen, strict=True))), {"field": field, "value": label}))
     return lines
 
 # %% ../../nbs/training/05_compare.ipynb #f12707d8
@@ -153,7 +151,7 @@ _Tested = TypedDict("_Tested", { # a file of test metrics
 
 def _test_once(name, runs, data, device):
     "The content of a line's file of test metrics, in its first run; other data or metrics are measured anew."
-    path = runs[0].folder/f"metrics-{name}.json"
+    path = runs[0].folder/f"metrics-{Path(name).stem}.json"
     relevance = data.source.get("relevance", {})
     tested_on = {"data": data.description or {"data": data.name}, "split": data.test.name, "relevance": relevance,
                  "minimal pairs": is_drawn(data.test)}
@@ -190,10 +188,6 @@ def compare(
     lines = [each if isinstance(each, Line) else Line(each.name, each) for each in recipes]
     seeds = list(dict.fromkeys(seeds))
     if len({line.label for line in lines}) < len(lines): raise ValueError("two lines have one name; give each a `Line` with a label of its own")
-    members = max((line.recipe.members for line in lines), default=1)
-    if grid and any(seed <= GRID_SEED < seed + members for seed in seeds):
-        raise ValueError(f"the seeds {seeds} train a model of the table with seed {GRID_SEED}, by which the grid "
-                         "chooses; leave that seed out")
     output = project_path(output)
     choices = {}
     for line in lines if grid else ():
@@ -255,7 +249,6 @@ _OF_TRAINING = ("seed","commit","changed","epochs","run") # conditions that stay
 def without_contexts(
     results:Result, # Of `compare`; ensembles are left out
     data:Collection, # Drawn scenes
-    device:str="auto", # `auto`, `cpu` or `cuda`
 ) -> Result: # Of the test split; a line for each row, then for its words alone, its regions alone, and both
     "Test trained models on minimal pairs, with and without context."
     pairs = scene_pairs(data.test)
@@ -265,7 +258,7 @@ def without_contexts(
         made = recipe(row) if row in recipe_names() else Recipe() # a line may have a name of your own
         if made.members > 1: continue
         for result in seeds:
-            model = load_model(result.about["run"], device)
+            model = load_model(result.about["run"], "auto")
             model.config = override(model.config, made.test)
             model.name = row
             conditions = about | {k: result.about[k] for k in _OF_TRAINING if k in result.about}

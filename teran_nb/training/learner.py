@@ -120,12 +120,10 @@ class Objective(nn.Module):
         self.pretraining = Pretraining(model) if config.joint.pretrain else None
         self.weigh = Uncertainty(len(heads)) if len(heads) > 1 else None
         self.iais_head = next((head for head in ("joint","alignment") if head in heads), "") # IAIS is added to its loss
-        if config.iais.mirror and not self.iais_head:
-            raise ValueError(f"IAIS (mirror={config.iais.mirror!r}) needs the joint head or the alignment, "
-                             f"and this model has {', '.join(heads)}; train one of them, or leave iais.mirror empty")
-        if config.joint.hard_negatives and "joint" not in heads:
-            raise ValueError(f"hard_negatives={config.joint.hard_negatives} are read by the joint head, "
-                             f"and this model has {', '.join(heads)}; train the joint head, or say 0")
+        is_joint = config.joint.pretrain or config.joint.hard_negatives
+        if (is_joint and "joint" not in heads) or (config.iais.mirror and not self.iais_head):
+            raise ValueError(f"pretraining and hard negatives need the joint head, IAIS that or the alignment, and this model trains "
+                             f"{', '.join(heads)}; train such a head, or leave out train.joint and train.iais")
     def forward(self,
         batch:Batch, # Images and captions of one step
         fraction_done:float=0., # Of the training, in [0,1]; the weight of IAIS depends on it
@@ -233,9 +231,7 @@ class History(MarkdownRepr):
     select:str="ndcg" # Metric by which the best epoch is chosen
     def best(self) -> dict: # One of `epochs`
         "The first epoch with the highest `select`."
-        measured = [e for e in self.epochs if self.select in e]
-        if not measured: raise ValueError(f"no epoch measured {self.select}; train one, or choose by a metric of the epochs")
-        return max(measured, key=lambda e: e[self.select])
+        return max((e for e in self.epochs if self.select in e), key=lambda e: e[self.select])
     def is_finished(self,
         config:TrainConfig, # With `epochs` and `patience`
     ) -> bool:
@@ -275,7 +271,6 @@ def read_checkpoint(
 ) -> Checkpoint:
     "Read and check last.pt; a damaged one is refused (ValueError)."
     path = folder/"last.pt"
-    if not path.is_file(): raise FileNotFoundError(f"nothing to resume in {folder}: last.pt is not there")
     cure = "copy the run again, or train anew"
     require_archive(path, cure)
     with reading(path, "is not a checkpoint of this library", cure):
@@ -320,7 +315,10 @@ class Learner:
         self.tokens = model.text.tokenize(train.captions.texts)
         if config.stop_words: self.tokens = without_words(self.tokens, stop_words(config.stop_words))
         if not model.text.config.learns: _keep_captions(model.text, self.tokens, model.text.tokenize(val.captions.texts))
-        self.writer = _summary_writer(folder) if tensorboard and self.is_main else None
+        self.writer = None
+        if tensorboard and self.is_main:
+            from torch.utils.tensorboard import SummaryWriter # needs the package tensorboard
+            self.writer = SummaryWriter(folder/"tensorboard")
         self.history = History(select=config.select)
         self.epoch = 0 # the current epoch
         self.step = 0 # its batches that are done
@@ -350,13 +348,6 @@ def _keep_captions(text, *sides):
     "Let a frozen text encoder read each caption once instead of once an epoch, where the vectors fit into memory."
     for tokens in sides:
         if sum(map(len, tokens.ids))*text.dim*2 < _KEPT_BYTES: text.eval().keep(tokens, show_progress_bar=True)
-
-def _summary_writer(folder):
-    "TensorBoard's writer; a missing package is named."
-    try: from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ImportError("tensorboard=True needs the package tensorboard: pip install tensorboard") from None
-    return SummaryWriter(folder/"tensorboard")
 
 # %% ../../nbs/training/02_learner.ipynb #40b5dd44
 @patch
@@ -512,11 +503,11 @@ def _require_trainable(train, val, config, relevance):
         raise ValueError(f"batch_size={config.batch_size} leaves none of {n_images:,} images as hard negatives; choose a "
                          "smaller one, or train.joint.hard_negatives 0")
     select = config.select
-    if select == "grounding" and (val.features.boxes is None or not any(val.captions.links or ())):
-        raise ValueError("select='grounding' needs a validation split with known links, and with boxes of its regions")
     names = [r.name for r in relevance] or ["rouge"]
-    if "_ndcg_" in select and select.split("_ndcg_")[1] not in names:
-        raise ValueError(f"select={select!r} needs that relevance of the validation captions, and there is only {', '.join(names)}")
+    has_no_links = val.features.boxes is None or not any(val.captions.links or ())
+    if (select == "grounding" and has_no_links) or ("_ndcg_" in select and select.split("_ndcg_")[1] not in names):
+        raise ValueError(f"select={select!r} cannot be measured on the validation split: grounding needs links and boxes, and its "
+                         f"relevances are {', '.join(names)}")
     for r in relevance: r.require_captions(val.captions)
     if own_metrics(): chance(val.captions.image_of, len(val)) # calls them once
 
@@ -525,27 +516,23 @@ def fit(
     train:Collection, # What it learns from
     val:Collection, # What the best epoch is chosen by
     config:TrainConfig, # How it is trained
-    folder:str|Path, # The run's folder: last.pt, model/, log.jsonl
-    resume:bool=False, # Continue from the folder's last.pt
+    folder:str|Path, # The run's folder: last.pt, from which it goes on, model/, log.jsonl
     device:str="auto", # `auto`, `cpu` or `cuda`
     tensorboard:bool=False, # Also write TensorBoard files into the folder
     relevance:Sequence[Relevance]=(), # Of the validation captions, for NDCG; their ROUGE-L by default
 ) -> History: # Loss and validation metrics of every epoch
-    "Train a model; stops and resumes at any step with the same result."
+    "Train a model, or continue from the folder's checkpoint; stops and goes on at any step with the same result."
     folder = user_path(folder)
     if model.vision is not None: train[0].picture() # a collection without pictures is refused
     _require_trainable(train, val, config, relevance)
-    if not resume and (folder/"last.pt").exists():
-        raise FileExistsError(f"{folder} holds a run already; resume it, or choose another folder")
     # the checkpoint with the two moments of Adam, the best weights, and the file that is being written
     require_space(folder, 8*sum(p.numel()*p.element_size() for p in model.parameters()))
     learner = Learner(model, train, val, config, folder, pick_device(device), relevance, tensorboard)
     with locked(folder) if learner.is_main else nullcontext(), stop_signals() as is_stopped:
-        if resume: learner.restore()
+        if (folder/"last.pt").is_file(): learner.restore()
         if learner.is_main: learner.write_log()
         learner.run(is_stopped)
     learner.accelerator.wait_for_everyone()
     model.text.forget()
-    best = type(model).load(folder/"model").state_dict()
-    load_weights(model, {name: weight.to(model.device) for name,weight in best.items()}, folder/"model")
+    model.load_state_dict(type(model).load(folder/"model").state_dict())
     return learner.history

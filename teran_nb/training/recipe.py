@@ -126,10 +126,9 @@ def _full_name(name):
     "The full name of a field; an unknown or ambiguous one is refused (ValueError)."
     if name in _FIELDS: return name
     inner = [field for field in _FIELDS if f".{name}." in f".{field}"]
-    if inner: raise ValueError(f"{name} has fields of its own; change one of them, such as {inner[0]}")
     matches = [field for field in _FIELDS if field.endswith(f".{name}")]
-    if len(matches) == 1: return matches[0]
-    if matches: raise ValueError(f"{name} is a name of several fields; write {' or '.join(matches)}")
+    if len(matches) == 1 and not inner: return matches[0]
+    if inner or matches: raise ValueError(f"{name} is several fields; write {' or '.join(inner or matches)}")
     last_parts = [field.rpartition(".")[2] for field in _FIELDS]
     similar = difflib.get_close_matches(name, [*_FIELDS,*last_parts], 1)
     hint = f"; did you mean {similar[0]}?" if similar else ""
@@ -200,8 +199,7 @@ def _read(name, folder=""):
     notes = re.findall("^# ([A-Z, ]+: .*)$", text, re.MULTILINE)
     base = values.pop("base", "")
     if not base: return values,notes
-    try: base_values,base_notes = _read(str(base), folder)
-    except ValueError as e: raise ValueError(f"{path}: base: {e}") from None
+    base_values,base_notes = _read(str(base), folder)
     if values.keys() & {"test","members"}: values["trained_as"] = base
     return base_values | values,notes or base_notes
 

@@ -95,11 +95,13 @@ class Run(MarkdownRepr):
 # %% ../../nbs/training/04_runs.ipynb #8eae420c
 def run_folder(
     output:str|Path="runs", # Folder of all runs
-    name:str="run", # Of a new run; a number is added where it is taken
+    name:str="run", # Of a new run, without folders; a number is added where it is taken
     resume:str="", # Name or folder of a run to continue
 ) -> Path: # A new folder, or that of the run
     "The folder of a new run, or of one that goes on."
     if not resume:
+        if Path(name).name != name or ".." in name:
+            raise ValueError(f"the name of a run is that of a folder in {output}, and {name!r} leads elsewhere; leave out / and ..")
         require_space(project_path(output))
         for number in count(1): # the first name that no other run has
             folder = project_path(output)/(name if number == 1 else f"{name}-{number}")
@@ -156,12 +158,25 @@ def _record(recipe, data, folder, device):
     run = Run(folder)
     path = run.folder/"run.json"
     now = {"data": data.description or {"data": data.name}, "sums": data_sums(data), "own_code": recipe.own_code()}
+    machine = environment(recipe.train.seed, device)
     if path.is_file():
         require_same_run(run, recipe, **now)
-        if run.recipe == recipe: return
+        if run.recipe == recipe and run.is_finished: return
+        machine = _begun_with(run, machine)
     run.folder.mkdir(parents=True, exist_ok=True)
-    write_json(run.folder/"environment.json", environment(recipe.train.seed, device))
+    write_json(run.folder/"environment.json", machine)
     write_json(path, {"recipe": asdict(recipe)} | now)
+
+def _begun_with(run, now):
+    "The environment of a run that goes on; another torch, transformers or processor is noted beside the former one, with a warning."
+    before = read_json(run.folder/"environment.json", _Environment, "copy the run again")
+    changed = {name: f"{before.get(name)}, then {now[name]}" for name in ("torch","transformers","device_name")
+               if not str(before.get(name)).endswith(now[name])}
+    if changed:
+        changes = "; ".join(f"{name} {both}" for name,both in changed.items())
+        warnings.warn(f"{run.folder} goes on elsewhere: {changes}; sums are rounded otherwise there, so its numbers are not those of "
+                      "one machine", stacklevel=user_stacklevel())
+    return before | changed
 
 # %% ../../nbs/training/04_runs.ipynb #20e58719
 def train(
@@ -206,7 +221,7 @@ def _train_here(run, device, tensorboard):
     resume = (folder/"last.pt").is_file()
     model = _starting_model(recipe, data, folder, resume)
     model.provenance = provenance(data.train)
-    fit(model, data.train, data.val, recipe.train, folder, resume, device, tensorboard, data.relevance("val"))
+    fit(model, data.train, data.val, recipe.train, folder, device, tensorboard, data.relevance("val"))
 
 def _starting_model(recipe, data, folder, resume):
     "The model before its first step: random weights, those of a trained run, or those of a published UNITER."
@@ -219,9 +234,6 @@ def _starting_model(recipe, data, folder, resume):
     if not begins: return Network.build(network, data.train.captions.texts, vision)
     uniter = uniter_config(begins)
     if uniter is None: return Network.begin(network, begins, vision)
-    if uniter.regions.features != network.regions.features:
-        raise ValueError(f"{begins} reads region features of {uniter.regions.features} numbers, these have "
-                         f"{network.regions.features}; extract features as UNITER's, or begin with another model")
     return begin_with_uniter(network, begins, recipe.tokenizer)
 
 # %% ../../nbs/training/04_runs.ipynb #43b3c6c4
@@ -260,14 +272,12 @@ def model_folders(
 def load_model(
     path:str|Path, # Folder of a run or of a model, a checkpoint's file, a hub name, or a name in `PACKAGED`
     device:str="cpu", # `auto`, `cpu` or `cuda`
-    text:str="", # Folder or name of an original's text model, where it is not the one its config names
+    text:str="", # Of the file of an original: folder or name of its text model, where it is not the one its config names
     dual:Mapping|None=None, # Options of a dual encoder, as in `DualEncoder.from_pretrained`
 ) -> Encoder: # Ready to encode, align and rank
     "Load a trained model."
     device = pick_device(device)
     path = model_folders(path)[0]
-    if text and not path.is_file():
-        raise ValueError(f"{path} brings its own text model; leave out text={text!r}, which is for the file of an original")
     if is_dual(path): return DualEncoder.from_pretrained(path, device=device.type, **(dual or {}))
     if dual: raise ValueError(f"{path} is no pretrained dual encoder; leave out its options ({', '.join(dual)})")
     if name := pretrained_name(path): return _MODELS[hub_config(name)["kind"]].from_pretrained(name, device=device)
@@ -288,15 +298,10 @@ def load_models(
     text:str="", # As in `load_model`
     dual:Mapping|None=None, # Options of the dual encoders among them
 ) -> list[Encoder]: # In the order of the paths
-    "Load several models; `text` goes to the files among them, `dual` to the dual encoders."
+    "Load several models; `dual` goes to the dual encoders among them."
     duals = [is_dual(path) for path in paths]
-    files = [model_folders(path)[0].is_file() for path in paths]
-    models = []
-    for path,takes_dual,takes_text in zip(paths, duals, files): # what no model takes goes to each, which refuses it
-        own_text = text if takes_text or not any(files) else ""
-        own_dual = dual if takes_dual or not any(duals) else None
-        models.append(load_model(path, device, own_text, own_dual))
-    return models
+    # where there is none, it goes to each model, which refuses it
+    return [load_model(path, device, text, dual if own or not any(duals) else None) for path,own in zip(paths, duals)]
 
 @patch(as_prop=True)
 def model(self:Run) -> Encoder: # On the CPU; `load_model` takes a device
@@ -349,8 +354,8 @@ def evaluate_runs(
     runs = [runs] if isinstance(runs, (str,Path,Run)) else list(runs)
     folders = []
     for path in runs: folders += model_folders(path)
-    if not folders: raise ValueError("no run was named; name the folder of one")
-    if len(set(folders)) < len(folders): raise ValueError("a run is named twice; name each model of an ensemble once")
+    if not folders or len(set(folders)) < len(folders):
+        raise ValueError("no run was named, or one twice; name each model of an ensemble once")
     origins = [_origin(folder) for folder in folders]
     names = list(dict.fromkeys(origin["model"] for origin in origins))
     row = _tested_as(row, names, len(folders))
@@ -397,11 +402,10 @@ def test(self:Run,
     return evaluate_runs(self, data.split(split), device, **options)[1]
 
 def trained_world(
-    run:str|Path|Iterable, # A run, or another model; of several, the first
+    run:str|Path, # A run, or another model
 ) -> str: # As `world` of `load_data`; `scenes` for a model that was not trained on drawn scenes
     "How many drawn scenes a run was trained on: `tiny`, `quick` or `scenes`."
-    if isinstance(run, dict): run = run.values()
-    path = project_path(user_path(run if isinstance(run, (str,Path)) else next(iter(run))))
+    path = project_path(user_path(run))
     folders = [path,*path.parents[:3]] # a model lies in its run, also as a member of an ensemble
     folder = next((folder for folder in folders if (folder/"run.json").is_file()), None)
     return Run(folder).saved["data"].get("world", "scenes") if folder else "scenes"

@@ -32,9 +32,8 @@ from ..data.words import stop_words
 from ..photos.detectors import Detector
 from ..photos.extractors import Windows
 from ..model.alignment import POOLINGS
-from ..model.pair import Alignment
 from ..model.similarity import BlockOptions, similarity
-from ..model.encoded import Encoded
+from ..model.encoded import Alignment, Encoded
 from ..model.encoder import Encoder, EncoderInfo
 from ..model.heads import reranked
 from ..model.saving import load_or_encode
