@@ -23,7 +23,10 @@ OPEN_CLIP = {  # model_cfg and preprocess_cfg
     "gelu": ({}, {}),
     "quickgelu": ({"quick_gelu": True}, {"mean": [.5, .5, .5], "std": [.5, .5, .5], "interpolation": "bilinear"}),
     "squash": ({"custom_text": True}, {"resize_mode": "squash"}),
+    "pe-core": ({"custom_text": True, "vision_cfg": {"timm_model_name": "vit_pe_core_tiny_patch16_384", "timm_pool": "map", "image_size": 384}}, {"mean": [.5, .5, .5]}),
+    "mobileclip2-s0": ({"custom_text": True, "vision_cfg": {"timm_model_name": "fastvit_mci0", "timm_pool": "avg", "image_size": 256}}, {"mean": [0, 0, 0], "std": [1, 1, 1]}),
 }
+TOWERS = ("pe-core", "mobileclip2-s0")  # of timm, whose weights this file makes
 VISION = {"image_size": 32, "layers": 2, "width": 32, "head_width": 8, "patch_size": 8}
 TEXT = {"context_length": 64, "width": 32, "heads": 4, "layers": 2}
 
@@ -41,6 +44,12 @@ def random_weight(name, shape):
     x = torch.randn(shape, generator=rng)
     if name.endswith("logit_scale"):
         return torch.full(shape, 3.)
+    if name.endswith("num_batches_tracked"):
+        return torch.zeros(shape, dtype=torch.int64)
+    if name.endswith("running_var"):
+        return 1 + x.abs() / 10
+    if ".trunk." in name:
+        return x * x[0].numel() ** -.5 if len(shape) > 1 else 1 + x / 10 if name.endswith("weight") else x / 10
     return x * shape[-1] ** -.5 if len(shape) > 1 else 1 + x / 10 if "ln_" in name and "weight" in name else x / 10
 
 
@@ -53,8 +62,11 @@ def letters():
 
 def model_settings(kind):
     changes, pixels = OPEN_CLIP[kind]
-    text = {**TEXT, "vocab_size": len(letters())}
-    return {"model_cfg": {"embed_dim": 24, "vision_cfg": VISION, "text_cfg": text, **changes}, "preprocess_cfg": pixels}
+    text = {**TEXT, "vocab_size": len(letters()), **({"no_causal_mask": True} if kind == "mobileclip2-s0" else {})}
+    model = {"embed_dim": 24, "vision_cfg": VISION, "text_cfg": text, **changes}
+    if kind in TOWERS:
+        model["vision_cfg"] = {**model["vision_cfg"], "timm_proj": None, "timm_model_pretrained": False}
+    return {"model_cfg": model, "preprocess_cfg": pixels}
 
 
 def open_clip_folder(folder, kind, shapes):
@@ -79,7 +91,7 @@ def ask_open_clip(kind):
     model = build(**config).eval()
     shapes = {name: list(weight.shape) for name, weight in model.state_dict().items() if name not in ("attn_mask", "text.attn_mask")}
     model.load_state_dict({name: random_weight(name, shape) for name, shape in shapes.items()}, strict=False)
-    prepare = open_clip.transform.image_transform(32, is_train=False, **settings["preprocess_cfg"])
+    prepare = open_clip.transform.image_transform(config["vision_cfg"]["image_size"], is_train=False, **settings["preprocess_cfg"])
     pixels = torch.stack([prepare(p) for p in PICTURES])
     tokens = torch.zeros(len(TEXTS), TEXT["context_length"], dtype=torch.long)
     for row, ids in zip(tokens, letters()(TEXTS)["input_ids"]):
@@ -180,6 +192,18 @@ def late_difference(family, stored):
     return float((score - torch.tensor(stored["scores"]).T).abs().max())
 
 
+def neomme_difference():
+    "Largest difference of the pixels, positions and vectors of pictures from those of transformers, whose image processor needs torchvision."
+    from transformers.models.neomme.image_processing_neomme import NeoMMEImageProcessor
+    from teran_nb.zoo.late import NeoMmeImages
+    found = {}
+    for bounds in ({}, {"max_side": 32}, {"size": {"min_pixels": 2000, "max_pixels": 3000}}, {"size": {"min_pixels": 6000, "max_pixels": 9000}, "max_side": 120}):
+        theirs, ours = NeoMMEImageProcessor(patch_size=8, **bounds)(PICTURES, return_tensors="pt"), NeoMmeImages(patch_size=8, **bounds)(PICTURES)
+        assert theirs["image_grid_hw"].tolist() == [list(grid) for grid in ours["grids"]], bounds
+        found[str(bounds)] = float((theirs["pixel_values"] - ours["pixel_values"]).abs().max())
+    return found
+
+
 def largest_difference(family, stored):
     "Largest differences of images, texts and logits from stored ones."
     seen, read = family.pictures(PICTURES).whole, family.sentences(TEXTS).whole
@@ -191,12 +215,16 @@ if __name__ == "__main__":
     for op in ("nms", "qnms"):  # torchvision expects them, and its build for CUDA does not load here
         torch.library.define(f"torchvision::{op}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     from teran_nb.zoo.opening import family_of
-    stored = {"open_clip": {kind: ask_open_clip(kind) for kind in OPEN_CLIP}}
+    only = sys.argv[1:]
+    stored = json.loads(STORED.read_text()) if only else {}
+    stored.setdefault("open_clip", {}).update({kind: ask_open_clip(kind) for kind in OPEN_CLIP if not only or kind in only})
     for kind, outputs in stored["open_clip"].items():
+        if only and kind not in only:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             family = family_of(open_clip_folder(Path(folder) / kind, kind, outputs["shapes"]))
             print(kind, largest_difference(family, outputs))
-    for kind in LATE:
+    for kind in [kind for kind in LATE if not only or kind in only]:
         with tempfile.TemporaryDirectory() as folder:
             stored.setdefault("colpali_engine", {})[kind], maps = ask_colpali_engine(kind, Path(folder))
             family = family_of(folder)
@@ -205,6 +233,8 @@ if __name__ == "__main__":
                 ours = (family.sentences(TEXTS).tokens[0] @ patches.T).unflatten(1, grid).mT
                 differences["maps"] = max(float((ours - theirs).abs().max()), differences.get("maps", 0.))
             print(kind, differences)
+    if not only or "neomme" in only:
+        print("neomme", neomme_difference())
     def rounded(x): return [rounded(v) for v in x] if isinstance(x, list) else round(x, 7) if isinstance(x, float) else x
     STORED.write_text(json.dumps({part: {kind: {key: rounded(v) for key, v in outputs.items()} for kind, outputs in kinds.items()}
                                   for part, kinds in stored.items()}))

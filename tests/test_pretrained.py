@@ -17,7 +17,7 @@ from teran_nb.core.files import read_json, write_json
 from teran_nb.zoo.families import unit
 from teran_nb.zoo.opening import FAMILIES, family_of
 from teran_nb.zoo import regions_words
-from teran_nb.zoo.small_models import TOY_FAMILIES, toy_folder
+from teran_nb.zoo.small_models import TOY_FAMILIES, toy_folder, toy_parts
 
 TEXTS = ["A red kite, above the house.", "dog", "the small blue house on the grass"]
 
@@ -36,7 +36,7 @@ def models(tmp_path_factory):
 
 
 def test_small_families_are_known(models):
-    assert set(FAMILIES) == set(TOY_FAMILIES) | set(LATE)
+    assert set(FAMILIES) == set(TOY_FAMILIES) | set(LATE) | {"qwen3_vl_embedding", "neomme"}
 
 
 @pytest.mark.parametrize("kind", TOY_FAMILIES)
@@ -107,8 +107,7 @@ def test_the_box_of_a_patch_is_what_the_model_reads_there(models, kind):
 def test_the_vector_of_a_patch_is_that_of_its_place(models, kind):
     "With one block and the values of its attention a patch sees only itself, so the painted square changes its vector most."
     shallow = family_of(models[kind])
-    encoder = shallow.model.vision_model.encoder
-    del (encoder.layer if kind == "tipsv2" else encoder.layers)[0]
+    del shallow.layers[0]
     for size in ((90, 40), (40, 90)):
         before = shallow.pictures([Image.new("RGB", size)], "value")
         for k in range(0, len(before.boxes[0]), 4):
@@ -131,6 +130,40 @@ def test_the_hooks_find_every_part_of_the_last_block(models, kind, monkeypatch):
     family = family_of(models[kind])
     for own, plain in zip(family.pictures(PICTURES, "value").patches, family.pictures(PICTURES, "none").patches):
         assert torch.allclose(own, plain, atol=1e-5)
+
+
+def attended(block, a, b, v):
+    "Attention of CLIP with vectors `a` to `b` of the values `v`, all `(n, tokens, width)`."
+    own = block.self_attn
+    a, b, v = [x.unflatten(-1, (own.num_heads, -1)).transpose(1, 2) for x in (a, b, v)]
+    return own.out_proj(((a @ b.mT * a.shape[-1]**-.5).softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("layers", [2, 8])
+def test_surgery_is_the_second_path_of_the_paper(layers):
+    "CLIP Surgery (arXiv 2304.05653), section 3.2, written out: the model's own path, and beside it the sum of values with values of six blocks."
+    model, processor, tokenizer = toy_parts("clip")
+    config = model.config
+    config.vision_config.num_hidden_layers = layers
+    torch.manual_seed(0)
+    model = type(model)(config).eval()
+    for p in model.parameters():
+        if p.ndim > 1:
+            torch.nn.init.normal_(p, std=p.shape[-1]**-.5)
+    vision = model.vision_model
+    with torch.no_grad():
+        own = vision.pre_layrnorm(vision.embeddings(processor(PICTURES, return_tensors="pt").pixel_values))
+        second = None
+        for i, block in enumerate(vision.encoder.layers):
+            normed = block.layer_norm1(own)
+            q, k, v = [project(normed) for project in (block.self_attn.q_proj, block.self_attn.k_proj, block.self_attn.v_proj)]
+            if i >= layers - 6:
+                second = (own if second is None else second) + attended(block, v, v, v)
+            own = own + attended(block, q, k, v)
+            own = own + block.mlp(block.layer_norm2(own))
+        wanted = unit(model.visual_projection(vision.post_layernorm(second)))[:, 1:]
+    found = FAMILIES["clip"](model, processor, tokenizer).pictures(PICTURES, "surgery").patches
+    assert torch.allclose(torch.stack(found), wanted, atol=1e-5)
 
 
 BOXES = [torch.tensor([[.4, .3, .6, .9], [0., 0., 1., 1.]]) * torch.tensor([*p.size, *p.size]) for p in PICTURES]
@@ -307,4 +340,4 @@ def test_on_a_pretended_device(models):
     "Nothing stays behind on the CPU (tests/pretend.py)."
     folder = models["clip"].parent
     done = subprocess.run([sys.executable, "-c", DEVICE, str(folder)], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.strip() == "12", done.stderr[-2000:]
+    assert done.stdout.strip() == "15", done.stderr[-2000:]

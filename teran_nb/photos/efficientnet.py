@@ -26,11 +26,11 @@ class SameConv(nn.Conv2d):
     "A convolution with the padding of TensorFlow."
     def forward(self, x:Tensor) -> Tensor:
         kernel,stride = self.kernel_size[0],self.stride[0]
-        pads = []
-        for length in (x.shape[3],x.shape[2]):
-            total = max((-(-length//stride) - 1)*stride + kernel - length, 0)
-            pads += [total//2, total - total//2]
-        return super().forward(F.pad(x, pads) if any(pads) else x)
+        high,wide = (max((-(-length//stride) - 1)*stride + kernel - length, 0) for length in x.shape[2:])
+        if high % 2 or wide % 2: # one more below or right
+            x = F.pad(x, [wide//2, wide - wide//2, high//2, high - high//2])
+            high = wide = 0
+        return F.conv2d(x, self.weight, self.bias, self.stride, (high//2,wide//2), groups=self.groups)
 
 class InvertedResidual(nn.Module):
     "Widen the channels, filter each alone, narrow them; added to the input where the shape allows."
@@ -42,8 +42,8 @@ class InvertedResidual(nn.Module):
         self.depthwise_conv = SameConv(wide, wide, kernel, stride, groups=wide)
         self.project_conv = nn.Conv2d(wide, out, 1)
     def forward(self, x:Tensor) -> Tensor:
-        wide = x if self.expand_conv is None else F.relu6(self.expand_conv(x))
-        out = self.project_conv(F.relu6(self.depthwise_conv(wide)))
+        wide = x if self.expand_conv is None else F.relu6(self.expand_conv(x), inplace=True)
+        out = self.project_conv(F.relu6(self.depthwise_conv(wide), inplace=True))
         return x + out if self.is_residual else out
 
 # %% ../../nbs/photos/02_efficientnet.ipynb #256d0a73

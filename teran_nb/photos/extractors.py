@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -62,6 +62,7 @@ class PatchesConfig:
     weights:str="" # Hugging Face name or folder, or `efficientnet-lite2`
     size:Count=0 # Pixels of the input's sides; 0 takes the image processor's
     mirrored:bool=False # Describe the mirrored picture too, as a second view of the same regions
+    precision:Literal["fp32","bf16"]="fp32" # Of the vision model
 
 def open_backbone(
     name:str, # Hugging Face name, folder, or `efficientnet-lite2`
@@ -97,6 +98,11 @@ class Patches:
         self.max_regions = math.prod(self.grid)
         self.name = f"{self.kind}-v1 {backbone.name} size={backbone.size[1]}x{backbone.size[0]}"
         self.spec = self.kind, asdict(config)
+    def maps(self, pictures:Sequence[Image.Image]) -> Tensor: # `(n, dim, rows, columns)`, float32
+        "Feature maps of pictures, in the precision that was asked for."
+        device = torch.device(self.backbone.device).type
+        with torch.autocast(device, torch.bfloat16, enabled=self.config.precision == "bf16"):
+            return self.backbone.maps(pictures)
     def regions_of(self, maps:Tensor) -> Tensor: # `(n, regions, dim)`
         "The features of the regions of some maps."
         return maps.flatten(2).mT
@@ -104,10 +110,10 @@ class Patches:
         "The regions of the map with their boxes."
         high, wide = self.backbone.covered(self.grid)
         boxes = self.fractions*(wide,high,wide,high)
-        features = self.regions_of(self.backbone.maps(pictures)).cpu().numpy()
+        features = self.regions_of(self.maps(pictures)).cpu().numpy()
         in_pixels = [(boxes*np.tile(picture.size, 2)).astype(np.float32) for picture in pictures]
         if not self.config.mirrored: return [ExtractedRegions(*regions) for regions in zip(features, in_pixels)]
-        mirrored = self.backbone.maps([ImageOps.mirror(picture) for picture in pictures]).flip(-1) # the same cells again
+        mirrored = self.maps([ImageOps.mirror(picture) for picture in pictures]).flip(-1) # the same cells again
         views = self.regions_of(mirrored).cpu().numpy()[:,:,None]
         return [ExtractedRegions(*regions[:2], views=regions[2]) for regions in zip(features, in_pixels, views)]
 
@@ -142,6 +148,7 @@ class WindowsConfig:
     weights:str="efficientnet-lite2" # That, a Hugging Face name, or a folder
     size:Count=0 # Pixels of the input's sides; 0 takes the model's
     mirrored:bool=False # Describe the mirrored picture too, as a second view of the same regions
+    precision:Literal["fp32","bf16"]="fp32" # Of the vision model
 
 class Windows(Patches):
     "Averages of a feature map over overlapping windows."

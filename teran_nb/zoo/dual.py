@@ -25,7 +25,6 @@ from ..core.packed import Packed
 from ..core.files import digest, file_stamps, home, project_path, user_path
 from ..core.config import Positive, configuration, one_of, override
 from ..core.processes import pick_device
-from ..core.hub import loading
 from ..core.show import progress
 from ..data.collection import Collection, Image, Images, Sentences, as_images, given_sentences
 from ..data.words import stop_words
@@ -38,7 +37,7 @@ from ..model.encoder import Encoder, EncoderInfo
 from ..model.heads import reranked
 from ..model.saving import load_or_encode
 from .regions_words import (
-    PROMPT_TEMPLATES, boxes_of_picture, caption_words, prompt_vectors, roi_box_vectors, token_words, window_boxes)
+    PROMPT_TEMPLATES, boxes_of_picture, caption_words, feature_surgery, prompt_vectors, roi_box_vectors, token_words, window_boxes)
 from .families import Family
 from .opening import family_of
 
@@ -62,6 +61,7 @@ class DualConfig:
     templates:Annotated[tuple[str,...], Field(min_length=1), _OneOrMore]=PROMPT_TEMPLATES # Each with one `{}` for the word
     phrases:Annotated[tuple[str,...], _OneOrMore]=() # Phrases that are one word wherever they stand
     stop_words:str="" # Words that are left out: `nltk`, or a text file with one word a line; empty for none
+    feature_surgery:bool=False # Take off each word what all words of the sentence share, in `align` only
     scales:Annotated[tuple[Positive,...], Field(min_length=1), _OneOrMore]=(1,2) # Of windows, as of `window_boxes`
     def __post_init__(self):
         one_of(self.pooling, POOLINGS, "pooling", registered=True)
@@ -82,9 +82,13 @@ class DualEncoder(Encoder):
     ):
         words = family.word_source if config.words == "auto" else config.words
         self.late_interaction = family.word_source == "tokens" # Whether its own score compares tokens with patches
+        if family.ranks_only and words == "tokens":
+            raise ValueError(f"{family.name} ranks only: no token of it has a vector; leave out words='tokens'")
         if self.late_interaction and (words == "prompts" or config.boxes_by == "attention"):
             raise ValueError(f"{family.name} makes no vector of a whole picture or sentence, so it has no prompts, and no "
                              "attention to restrict to a box; leave out words and boxes_by")
+        if config.feature_surgery and (self.late_interaction or config.ranking_head == "alignment"):
+            raise ValueError("feature_surgery changes what a pair shows, and not how pairs rank; take a dual encoder's own score for that")
         if config.phrases and words == "tokens":
             raise ValueError("phrases need words='prompts', because tokens are cut by the tokenizer; leave out phrases="
                              f"{config.phrases}")
@@ -120,6 +124,8 @@ def _note(self:DualEncoder):
     if self.config.words == "tokens" and not self.late_interaction:
         return "No single token of this model was trained to match a picture; read its words and boxes with care."
     if self.late_interaction or self.config.ranking_head == "alignment": return ""
+    if self.family.ranks_only and self.config.regions == "patches":
+        return "This model makes one vector of a picture, so its one region is the whole picture: it ranks, and shows no places."
     return ("This model ranks by one vector of the picture and one of the sentence. Words and boxes show "
             "what its patches fit; they do not add up to that score.")
 
@@ -127,7 +133,7 @@ def _note(self:DualEncoder):
 def info(self:DualEncoder) -> EncoderInfo:
     "What the encoder says about itself."
     by_alignment = self.late_interaction or self.config.ranking_head == "alignment"
-    pooling = "mrsw" if self.late_interaction and self.config.ranking_head == "own" else self.config.pooling
+    pooling = self.family.pooling if self.late_interaction and self.config.ranking_head == "own" else self.config.pooling
     not_stored = ""
     if self.detect_boxes is not None and not hasattr(self.detect_boxes, "name"):
         not_stored = ("`boxes` is a function without a name, and the fingerprint of the model is the same for all of these; "
@@ -211,13 +217,10 @@ def _vectors(self:DualEncoder, images:list[Image], pictures:list[PIL.Image.Image
     return list(zip(encoded.whole, regions, boxes))
 
 # %% ../../nbs/zoo/12_dual.ipynb #2a437bfe
-_KIND = "pretrained dual encoder"
-_OTHER_PRECISION = "copy the model again, or choose another precision"
-
 def _finite(whole, source):
     "Whole vectors of all batches; damaged settings, or half precision, can make them NaN."
     whole = torch.cat(whole)
-    if not whole.isfinite().all(): raise ValueError(f"{source}: its vectors are NaN or infinite; {_OTHER_PRECISION}")
+    if not whole.isfinite().all(): raise ValueError(f"{source}: its vectors are NaN or infinite; copy the model again, or choose another precision")
     return whole
 
 @patch
@@ -229,8 +232,7 @@ def _encode_pictures(self:DualEncoder, images, batch_size, show_progress_bar):
     for i in progress(range(0, len(images), batch_size), "encode pictures", disable=not show_progress_bar):
         batch = [images[j] for j in range(i, min(i+batch_size, len(images)))]
         pictures = [image.pixels() for image in batch]
-        with loading(self.family.source, _KIND, _OTHER_PRECISION, probe=self.family.try_out):
-            vectors = self._vectors(batch, pictures)
+        vectors = self._vectors(batch, pictures)
         for image,picture,(vector,regions,region_boxes) in zip(batch, pictures, vectors):
             size = image.regions.size if image.regions is not None and image.regions.size else picture.size
             whole.append(vector.float().cpu()[None])
@@ -273,8 +275,7 @@ def _encode_sentences(self:DualEncoder, texts, batch_size, show_progress_bar):
     token_vectors = []
     for i in progress(range(0, len(texts), batch_size), "encode captions", disable=not show_progress_bar):
         batch = texts[i:i+batch_size]
-        with loading(self.family.source, _KIND, _OTHER_PRECISION, probe=self.family.try_out):
-            encoded = self.family.sentences(batch)
+        encoded = self.family.sentences(batch)
         whole.append(encoded.whole.float().cpu())
         if self.config.words == "prompts": continue
         for text,tokens,offsets in zip(batch, encoded.tokens, encoded.offsets):
@@ -314,6 +315,15 @@ def encode_captions(self:DualEncoder,
     if self.config.words == "tokens": return Encoded(whole, Packed.from_sets(token_vectors), texts, words)
     words = [caption_words(text, self.config.phrases, self.stop_words) for text in texts]
     return Encoded(whole, self._encode_prompts(words, batch_size), texts, words)
+
+# %% ../../nbs/zoo/12_dual.ipynb #05b9d25f
+@patch
+def encode_pair(self:DualEncoder, image:Encoded, caption:Encoded) -> tuple[Encoded,Encoded]:
+    "The rows of one pair; with `feature_surgery` the words lose what all of them share."
+    if not self.config.feature_surgery or not len(caption.parts[0]): return image,caption
+    words = caption.parts[0]
+    words = feature_surgery(image.whole[0].to(words), words, self.family.sentences([""]).whole[0].to(words))
+    return image,replace(caption, parts=Packed.from_sets([words]))
 
 # %% ../../nbs/zoo/12_dual.ipynb #26552733
 @patch

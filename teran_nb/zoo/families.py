@@ -4,12 +4,15 @@
 
 # %% auto #0
 __all__ = ['PictureVectors', 'SentenceVectors', 'unit', 'model_digest', 'Family', 'image_processor_class', 'patch_boxes',
-           'OpenClipImages', 'placement', 'DualFamily', 'trim_span', 'find_tokens']
+           'OpenClipImages', 'placement', 'DualFamily', 'trim_span', 'find_tokens', 'positions_in']
 
 # %% ../../nbs/zoo/06_families.ipynb #c22d393d
-import json
+import html, json, re, warnings
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from difflib import SequenceMatcher
 from importlib import import_module
+from importlib.util import find_spec
 from math import floor
 from threading import Lock
 from typing import NamedTuple
@@ -18,8 +21,8 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from fastcore.basics import patch
-from torch import Tensor
-from transformers import CLIPImageProcessorPil, PreTrainedModel
+from torch import Tensor, nn
+from transformers import CLIPImageProcessorPil, CLIPTokenizer, PreTrainedModel
 from transformers.image_processing_base import ImageProcessingMixin
 
 from ..core.files import digest
@@ -27,7 +30,7 @@ from ..core.config import one_of
 from ..data.pictures import opaque
 from ..photos.vision import weights_hash
 from .regions_words import (
-    DENSE, CallRecorder, LastBlock, box_states, dense_states, nearness, patch_shares)
+    DENSE, Block, CallRecorder, box_states, dense_states, nearness, patch_shares)
 
 # %% ../../nbs/zoo/06_families.ipynb #7995a531
 class PictureVectors(NamedTuple):
@@ -66,7 +69,8 @@ def _token_rules(tokenizer):
     inputs = sorted(tokenizer.model_input_names)
     if not tokenizer.is_fast: return [inputs,sorted(tokenizer.get_vocab().items())]
     rules = json.loads(tokenizer.backend_tokenizer.to_str())
-    return [inputs,{key: value for key,value in rules.items() if key not in ("padding","truncation")}]
+    ftfy = ["ftfy"] if isinstance(tokenizer, CLIPTokenizer) and find_spec("ftfy") else []
+    return [inputs,{key: value for key,value in rules.items() if key not in ("padding","truncation")},*ftfy]
 
 def model_digest(
     model:PreTrainedModel, # The network
@@ -86,12 +90,14 @@ class Family:
     name:str = "" # `model_type` of its configuration
     word_source:str = "prompts" # Source of word vectors: `tokens` where single tokens were trained, else `prompts`
     modes:tuple[str,...] = ("none",) # Dense modes it can do; the first is what `auto` means
-    model_class:str = "" # Class in transformers
-    pillow_class:str = "clip.CLIPImageProcessorPil" # Folder and class of the image processor that needs Pillow only
+    model_class:str|type = "" # Name of its class in transformers, or the class itself
+    pillow_class:str|type = "clip.CLIPImageProcessorPil" # Folder and class of the image processor that needs Pillow only
     pillow_defaults:dict = {} # Settings of that image processor, where a model's file says nothing
     processor_class:str = "" # Class of the processor that also writes prompts; empty where there is none
     attention:str = "" # Which of transformers' implementations of attention; empty for its own choice
     max_tokens:int = 0 # Most tokens of a sentence, more are cut off; 0 for no limit
+    key_mapping:dict = {} # Patterns of names of weights in older files, and today's names
+    ranks_only:bool = False # Whether it makes one vector of a picture and one of a sentence, and none of their parts
     allowed_parts:tuple[str,...]|None = None # `model_type`s of the models it may be built of; None for any
     def __init__(self,
         model:PreTrainedModel, # The network, as transformers made it
@@ -116,9 +122,16 @@ class Family:
         "The dense mode that a name or `auto` stands for."
         return self.modes[0] if dense == "auto" else one_of(dense, self.modes, f"dense mode of {self.name}")
     def try_out(self) -> None:
-        "Encode a blank picture and a word, which every model can read."
-        self.pictures([Image.new("RGB", (8,8))])
-        self.sentences(["a word"])
+        "Encode a blank picture and a word; settings that make their vectors NaN or infinite are refused (ValueError)."
+        seen = self.pictures([Image.new("RGB", (8,8))])
+        read = self.sentences(["a word"])
+        for vectors in (seen.whole, *seen.patches, read.whole, *read.tokens):
+            if not vectors.isfinite().all(): raise ValueError("its vectors are NaN or infinite")
+    def require_plain(self, texts:Sequence[str]) -> None:
+        "Refuse sentences with the token that stands for a picture (ValueError)."
+        token = self.processor.image_token
+        for text in texts:
+            if token in text: raise ValueError(f"{text!r} holds {token}, the token that stands for a picture; leave it out")
     def cut_off(self, texts:Sequence[str]) -> list[str]:
         "Sentences whose ends the model does not read."
         return []
@@ -128,9 +141,10 @@ class Family:
 
 # %% ../../nbs/zoo/06_families.ipynb #6cc52abc
 def image_processor_class(
-    path:str, # Folder and class in transformers, such as `clip.CLIPImageProcessorPil`
+    path:str|type, # Folder and class in transformers, such as `clip.CLIPImageProcessorPil`; or the class itself
 ) -> type: # Class of an image processor
     "An image processor of transformers, from its own module: some versions offer it elsewhere with torchvision only."
+    if isinstance(path, type): return path
     folder,name = path.split(".")
     return getattr(import_module(f"transformers.models.{folder}.image_processing_pil_{folder}"), name)
 
@@ -181,10 +195,9 @@ class DualFamily(Family):
     "CLIP: patches take the path of the class token, the last norm and the projection."
     name = "clip"
     model_class = "CLIPModel"
-    modes = ("qq+kk","none","value","vv","kk","qq")
+    modes = ("qq+kk","none","value","vv","surgery","kk","qq")
     prefix_tokens = 1 # Number of tokens before the patches
     padding = True # How sentences are padded: to the longest, or to `max_length`
-    lower_case = False # Whether sentences are read in lower case, as in training
     @property
     def dim(self) -> int: return self.model.config.projection_dim # Width of the space
     @property
@@ -192,10 +205,11 @@ class DualFamily(Family):
     @property
     def max_tokens(self) -> int: # More are cut off
         return min(self.model.config.text_config.max_position_embeddings, self.tokenizer.model_max_length)
-    def last_block(self) -> LastBlock:
-        block = self.model.vision_model.encoder.layers[-1]
-        attn = block.self_attn
-        return LastBlock(block, attn, (attn.q_proj, attn.k_proj, attn.v_proj), attn.out_proj, attn.num_heads, attn)
+    @property
+    def layers(self) -> Sequence[nn.Module]: return self.model.vision_model.encoder.layers # Blocks of the vision side
+    def block(self, layer:nn.Module) -> Block: # The parts of one of the `layers`
+        attn = layer.self_attn
+        return Block(layer, attn, (attn.q_proj, attn.k_proj, attn.v_proj), attn.out_proj, attn.num_heads, attn)
     def to_text(self, states:Tensor) -> Tensor: # From states behind the last block, `(..., width)`, to `(..., dim)`
         return self.model.visual_projection(self.model.vision_model.post_layernorm(states))
     def attention_box_vectors(self,
@@ -205,7 +219,7 @@ class DualFamily(Family):
         weights:Tensor, # Weights of the tokens for each box, `(boxes, tokens)`
     ) -> Tensor: # `(boxes, dim)`
         "Vectors of boxes, by attention restricted to each box in the layer that makes the picture's vector."
-        return self.to_text(box_states(self.last_block(), call, normed, weights))
+        return self.to_text(box_states(self.block(self.layers[-1]), call, normed, weights))
     def whole_pictures(self, inputs:dict) -> Tensor: # `(n, dim)`
         return self.model.get_image_features(**inputs).pooler_output
     def read_tokens(self, batch:dict) -> tuple[Tensor,Tensor]: # The text's last states, and `(n, dim)`
@@ -251,30 +265,36 @@ def pictures(self:DualFamily,
 ) -> PictureVectors:
     "Encode pictures."
     mode = self.mode(dense)
-    last = self.last_block()
+    spec = DENSE.get(mode)
+    blocks = [self.block(layer) for layer in self.layers[-(spec.blocks if spec else 1):]]
     if not len(pictures): return PictureVectors(torch.zeros(0, self.dim, device=self.device), [], [], [])
     batch,grids,boxes = self.preprocess([opaque(p) for p in pictures])
     inputs = self.to_device(batch)
     with _one_at_a_time: # hooks of another thread would stand on the same modules
-        with CallRecorder(last.block) as call, CallRecorder(last.attention) as attention:
+        with ExitStack() as stack, CallRecorder(blocks[-1].attention) as attention:
+            calls = [stack.enter_context(CallRecorder(block.block)) for block in blocks]
             whole = self.whole_pictures(inputs)
-        states = call.output
+        states = calls[-1].output
         mask = inputs.get("pixel_attention_mask")
         if mask is not None: mask = mask.bool()
         near = None
-        if mode != "none" and DENSE[mode].prefers_near:
+        if spec and spec.prefers_near:
             near = torch.zeros(len(grids), 1, states.shape[1], states.shape[1], device=self.device, dtype=self.dtype)
             for i,grid in enumerate(grids):
                 window = nearness(grid, self.prefix_tokens)
                 near[i,0,:len(window),:len(window)] = window
-        if mode != "none": states = dense_states(last, call, mode, mask, near)
+        if spec:
+            states = calls[0].hidden
+            for block,call in zip(blocks, calls):
+                own = dense_states(block, call, mode, mask, near)
+                states = states + own - call.hidden if spec.blocks > 1 else own
         vectors = unit(self.to_text(states[:,self.prefix_tokens:]))
         patches = [v[:rows*columns] for v,(rows,columns) in zip(vectors, grids)]
         box_vectors = []
         for i,picture_boxes in enumerate(regions):
             shares = patch_shares(picture_boxes, boxes[i]).to(self.device, self.dtype)
             weights = F.pad(shares, (self.prefix_tokens, states.shape[1] - self.prefix_tokens - len(boxes[i])))
-            box_vectors.append(unit(self.attention_box_vectors(call, attention.hidden[i], i, weights)))
+            box_vectors.append(unit(self.attention_box_vectors(calls[-1], attention.hidden[i], i, weights)))
     return PictureVectors(unit(whole), patches, grids, boxes, box_vectors)
 
 # %% ../../nbs/zoo/06_families.ipynb #647b2c62
@@ -302,20 +322,50 @@ def find_tokens(
         spans.append((start, end) if start >= 0 else (end, end))
     return spans
 
+# %% ../../nbs/zoo/06_families.ipynb #5544a4af
+def positions_in(
+    text:str, # A sentence
+    read:str, # What a tokenizer reads in its place
+) -> list[int]: # For each character of `read` and its end, the position in `text`
+    "Where each character of a cleaned sentence comes from."
+    positions = []
+    for _,start,end,first,last in SequenceMatcher(None, text, read, autojunk=False).get_opcodes():
+        positions += [min(start + k, max(start, end - 1)) for k in range(last - first)]
+    return [*positions, len(text)]
+
+_UNCLEAN = re.compile("&#?\\w+;|[\u2018-\u201f\x80-\x9f\ufb00-\ufb06\uff01-\uff5e]|[\u00c3\u00e2\u00c2][\u0080-\u00bf\u20ac]")
+
+@patch
+def reading(self:DualFamily,
+    text:str, # A sentence
+) -> tuple[str,Sequence[int]]: # What the tokenizer reads, and for each of its characters the position in `text`
+    "A sentence as in the training of the model."
+    if not isinstance(self.tokenizer, CLIPTokenizer) or text.isascii() and "&" not in text: return text,range(len(text) + 1)
+    if find_spec("ftfy"):
+        read = html.unescape(html.unescape(import_module("ftfy").fix_text(text)))
+        return read,positions_in(text, read)
+    if _UNCLEAN.search(text):
+        warnings.warn(f"{self.name} was trained on sentences that ftfy had cleaned, and it is not installed (pip install ftfy); "
+                      f"{text[:60]!r} is read as it stands", stacklevel=4)
+    return text,range(len(text) + 1)
+
 # %% ../../nbs/zoo/06_families.ipynb #f3df85b2
 @patch
 def tokens(self:DualFamily,
     texts:Sequence[str], # Sentences
 ) -> tuple[dict,Tensor,list]: # Inputs of the network; True at tokens of the sentence; their spans
     "Tokenize sentences as the model was trained."
-    batch = self.tokenizer(list(texts), padding=self.padding, padding_side="right", truncation=True,
+    read,positions = zip(*[self.reading(text) for text in texts])
+    batch = self.tokenizer(list(read), padding=self.padding, padding_side="right", truncation=True,
                            max_length=self.max_tokens, split_special_tokens=True, return_tensors="pt",
                            return_special_tokens_mask=True, return_offsets_mapping=self.tokenizer.is_fast)
     in_sentence = ~batch.pop("special_tokens_mask").bool()
     if "attention_mask" in batch: in_sentence &= batch["attention_mask"].bool()
-    if self.tokenizer.is_fast: return batch,in_sentence,batch.pop("offset_mapping").tolist()
-    pieces = [self.tokenizer.convert_ids_to_tokens(row) for row in batch["input_ids"].tolist()]
-    return batch,in_sentence,[find_tokens(text, row) for text,row in zip(texts, pieces)]
+    if self.tokenizer.is_fast: spans = batch.pop("offset_mapping").tolist()
+    else:
+        pieces = [self.tokenizer.convert_ids_to_tokens(row) for row in batch["input_ids"].tolist()]
+        spans = [find_tokens(text, row) for text,row in zip(read, pieces)]
+    return batch,in_sentence,[[(at[start],at[end]) for start,end in row] for row,at in zip(spans, positions)]
 
 # %% ../../nbs/zoo/06_families.ipynb #e10faf92
 @patch
@@ -324,7 +374,7 @@ def cut_off(self:DualFamily,
 ) -> list[str]: # Those with more tokens than the network has places
     "Sentences whose ends the model does not read."
     long = [text for text in texts if len(text.encode()) + 3 > self.max_tokens] # a token has a byte at least
-    read = [text.lower() for text in long] if self.lower_case else long
+    read = [self.reading(text)[0] for text in long]
     ids = self.tokenizer(read, verbose=False, split_special_tokens=True)["input_ids"] if long else []
     return [text for text,row in zip(long, ids) if len(row) > self.max_tokens]
 

@@ -25,11 +25,12 @@ from transformers.processing_utils import ProcessorMixin
 from transformers.utils import cached_file
 
 from ..core.files import project_path, read_json, user_path
-from ..core.hub import hub_config, load_from_hub, no_download, require_finite, require_rows
+from ..core.hub import hub_config, load_from_hub, loading, no_download, require_finite, require_rows
 from .families import DualFamily, Family, OpenClipImages, image_processor_class
 from .late import LATE_FAMILIES, LateNetwork
 from .relatives import (
-    Aimv2Family, AltClipFamily, BlipFamily, ChineseClipFamily, MetaClip2Family, Siglip2Family, SiglipFamily, TipsFamily)
+    Aimv2Family, AltClipFamily, BlipFamily, ChineseClipFamily, ClipSegFamily, MetaClip2Family, OwlFamily, QwenEmbeddingFamily,
+    Siglip2Family, SiglipFamily, TimmFamily, TimmNetwork, TipsFamily, VisionTextFamily, timm_tower)
 
 # %% ../../nbs/zoo/10_opening.ipynb #3b2ef33c
 def repository_files(
@@ -67,7 +68,7 @@ def _require_weights(name, **options):
 
 # %% ../../nbs/zoo/10_opening.ipynb #ae6b042f
 _KNOWN = (DualFamily, MetaClip2Family, ChineseClipFamily, AltClipFamily, SiglipFamily, Siglip2Family, Aimv2Family,
-          TipsFamily, BlipFamily, *LATE_FAMILIES.values())
+          TipsFamily, BlipFamily, ClipSegFamily, OwlFamily, VisionTextFamily, QwenEmbeddingFamily, *LATE_FAMILIES.values())
 FAMILIES = {family.name: family for family in _KNOWN} # By `model_type`
 
 def _make_family(name, family):
@@ -82,9 +83,23 @@ def _part_types(config):
     for part in vars(config).values():
         if isinstance(part, PretrainedConfig): yield from (part.model_type, *_part_types(part))
 
+_MOST = { # Patterns of names of settings, and the most that a known model has, with room
+    r"layers|depth|blocks": 1_000, r"image_size|_edge$|^(height|width|max_side)$": 4_096, r"_pixels$": 4_096**2,
+    r"hidden|intermediate|_dim|heads|channels|patch": 2**17, r"vocab|position": 2**23}
+
+def _require_bounded(settings, file):
+    "Refuse sizes that no model has, before anything is built."
+    for key,value in settings.items():
+        if isinstance(value, dict): _require_bounded(value, file)
+        most = next((most for pattern,most in _MOST.items() if re.search(pattern, key)), None)
+        for number in value if isinstance(value, list) else [value]:
+            if most and isinstance(number, (int,float)) and number > most:
+                raise ValueError(f"its {file} asks for {key} {number:,}, more than the {most:,} of any known model")
+
 def _config(name, **options):
     "The configuration of a model of a known family."
     settings,_ = PretrainedConfig.get_config_dict(name, **options)
+    _require_bounded(settings, "config.json")
     kind = settings.get("model_type", "")
     if "pretrained_cfg" in settings: raise ValueError("it is a model of timm, which reads pictures only; name a dual encoder")
     if method := settings.get("quantization_config"):
@@ -118,15 +133,25 @@ def _linear(name, dtype, **options):
     layer.load_state_dict(found)
     return layer
 
-def _network(family, dtype, name, **options):
+def _require_as_small(build, numbers):
+    "Refuse a configuration of a larger network than its files hold, before it is built: missing weights would be random ones."
+    with torch.device("meta"): wanted = sum(p.numel() for p in build().parameters())
+    if wanted > numbers: raise ValueError(f"its configuration describes {wanted:,} weights, and its files hold at most {numbers:,}")
+
+def _network(family, dtype, config, name, **options):
     "The network; a file that lacks weights, such as a vision side alone, is refused."
-    load = getattr(transformers, family.model_class).from_pretrained
-    if getattr(family, "query", ""): load = partial(load, key_mapping={r"^(base_model\.model\.)?model\.": ""})
+    kind = family.model_class if isinstance(family.model_class, type) else getattr(transformers, family.model_class)
+    load = kind.from_pretrained
+    where = {key: options[key] for key in ("local_files_only",) if key in options}
+    files = [file for file in repository_files(name, **where) if file.startswith(options.get("subfolder", ""))]
+    files = matching(files, "*.safetensors") or matching(files, "*.bin")
+    _require_as_small(lambda: kind._from_config(config), sum(Path(cached_file(name, file, **where)).stat().st_size for file in files))
+    if family.key_mapping: load = partial(load, key_mapping=family.key_mapping)
     if family.attention: options["attn_implementation"] = family.attention
     model,info = load(name, dtype=dtype, output_loading_info=True, trust_remote_code=False, **options)
     missing = sorted(info["missing_keys"])
     if getattr(family, "query", ""): model = LateNetwork(model, _linear(name, dtype, **options))
-    if missing: raise ValueError(f"it lacks {len(missing)} weights of a {family.model_class}, such as {missing[0]}")
+    if missing: raise ValueError(f"it lacks {len(missing)} weights of a {kind.__name__}, such as {missing[0]}")
     require_finite(model, name)
     return model
 
@@ -136,6 +161,10 @@ def _image_processor(family, name, **options):
     except OSError:
         if Path(name).is_dir(): raise ValueError("it holds no preprocessor_config.json") from None
         raise
+    sides = settings
+    if "Qwen2VL" in str(family.pillow_class): # its edges are areas
+        sides = settings | {"size": {key: area**.5 for key,area in (settings.get("size") or {}).items()}}
+    _require_bounded(sides, "preprocessor_config.json")
     return image_processor_class(family.pillow_class)(**{**family.pillow_defaults, **settings})
 
 def _tokenizer(model, kind, name, **options):
@@ -145,7 +174,7 @@ def _tokenizer(model, kind, name, **options):
         needs = " ".join(str(e).split()[:5])
         raise ValueError(f"{needs} (pip install -e '.[pretrained]' -c constraints.txt)") from None
     pieces = len(tokenizer)
-    rows = getattr(model.config, "vlm_config", model.config).text_config.vocab_size
+    rows = getattr(model.config, "vlm_config", model.config).get_text_config().vocab_size
     if pieces < rows/2:
         raise ValueError(f"its tokenizer has {pieces} pieces, the network {rows}: files of the tokenizer are missing")
     require_rows(tokenizer, rows, name)
@@ -161,7 +190,7 @@ def _prompt_processor(family, name, image_processor, tokenizer, has_chat, **opti
     accepted = inspect.signature(kind).parameters.keys() - {"image_processor","tokenizer","video_processor"}
     own = {key: settings[key] for key in settings.keys() & accepted}
     processor = kind(image_processor=image_processor, tokenizer=tokenizer, **own)
-    if not family.query: return processor
+    if not getattr(family, "query", ""): return processor
     processor.visual_prompt_prefix,processor.query_prefix = family.picture_prompt,family.query
     if has_chat and tokenizer.chat_template:
         def filled(task, **content):
@@ -197,7 +226,8 @@ def _merge(model, scale, matrices):
 _VISION = {"image_size": 224, "patch_size": 16, "layers": 12, "width": 768, "head_width": 64, "mlp_ratio": 4.}
 _TEXT = {"context_length": 77, "vocab_size": 49408, "layers": 12, "width": 512, "heads": 8, "mlp_ratio": 4.}
 _MODEL = {"embed_dim": 512, "quick_gelu": False, "custom_text": False, "vision_cfg": {}, "text_cfg": {}}
-_TRAINING = "patch_dropout","output_tokens","init_logit_scale" # What changes no vector
+_TIMM = {"image_size": 224, "timm_model_name": "", "timm_pool": "avg", "timm_proj": "linear"}
+_TRAINING = "patch_dropout","output_tokens","init_logit_scale","timm_model_pretrained","timm_drop","timm_drop_path" # Change no vector
 
 def _plain(settings, defaults):
     "Settings of one side with OpenCLIP's defaults; what a plain transformer does not have, or has not of such a size, is refused."
@@ -212,7 +242,12 @@ def _plain(settings, defaults):
 def _open_clip_config(settings):
     "The configuration of transformers' CLIP for a `model_cfg` of OpenCLIP."
     model = _plain(settings, _MODEL)
-    vision,text = _plain(model["vision_cfg"], _VISION),_plain(model["text_cfg"], _TEXT)
+    is_timm = bool(model["vision_cfg"].get("timm_model_name"))
+    vision = _plain(model["vision_cfg"], _TIMM if is_timm else _VISION)
+    text = _plain(model["text_cfg"], _TEXT | ({"no_causal_mask": False} if is_timm else {}))
+    if vision.get("timm_proj"):
+        raise ValueError(f"its vision side {vision['timm_model_name'][:60]} of timm has a projection ({vision['timm_proj']}) behind its head, "
+                         "which is not read; name the model in the layout of transformers")
     def side(part, heads, **more):
         return {"hidden_size": part["width"], "intermediate_size": int(part["width"]*part["mlp_ratio"]),
                 "num_hidden_layers": part["layers"], "num_attention_heads": heads,
@@ -220,8 +255,12 @@ def _open_clip_config(settings):
     # with the number 2 transformers takes the token with the largest number as the end of a sentence, as OpenCLIP does
     own_text = {"vocab_size": text["vocab_size"], "max_position_embeddings": text["context_length"],
                 "bos_token_id": None, "eos_token_id": 2}
+    own_text = side(text, text["heads"], **own_text)
+    if is_timm:
+        return CLIPConfig(text_config=own_text, vision_config={"image_size": vision["image_size"]}, projection_dim=model["embed_dim"],
+                          timm=vision, causal=not text["no_causal_mask"])
     own_vision = {"image_size": vision["image_size"], "patch_size": vision["patch_size"]}
-    return CLIPConfig(text_config=side(text, text["heads"], **own_text), projection_dim=model["embed_dim"],
+    return CLIPConfig(text_config=own_text, projection_dim=model["embed_dim"],
                       vision_config=side(vision, vision["width"]//vision["head_width"], **own_vision))
 
 # %% ../../nbs/zoo/10_opening.ipynb #d70ecc0c
@@ -242,10 +281,11 @@ _RENAMED = ( # From OpenCLIP's names to those of transformers, in this order
 
 def _open_clip_weights(
     weights:dict[str,Tensor], # Of OpenCLIP
-) -> dict[str,Tensor]: # Of transformers' `CLIPModel`
+) -> dict[str,Tensor]: # Of transformers' `CLIPModel`; those of a tower of timm keep their names
     "Rename weights."
-    renamed = {}
+    renamed = {key.removeprefix("visual."): weight for key,weight in weights.items() if key.startswith("visual.trunk.")}
     for key,weight in weights.items():
+        if key.startswith("visual.trunk."): continue
         key = key.removeprefix("text.") # where the text side is a module of its own
         for pattern,name in _RENAMED: key = re.sub(pattern, name, key)
         if key in ("visual_projection.weight","text_projection.weight"): weight = weight.T.contiguous()
@@ -255,17 +295,28 @@ def _open_clip_weights(
     return renamed
 
 def _open_clip(dtype, name, **options):
-    "Network and image processor of a model of OpenCLIP."
+    "Family, network and image processor of a model of OpenCLIP."
     settings = read_json(cached_file(name, "open_clip_config.json", **options), dict)
     config = _open_clip_config(settings.get("model_cfg", {}))
     files = repository_files(name, **options)
     file = next(iter(matching(files, "open_clip*.safetensors") + matching(files, "open_clip*.bin")), "model.safetensors")
     path = cached_file(name, file, **options)
     weights = load_file(path) if file.endswith(".safetensors") else torch.load(path, weights_only=True, map_location="cpu")
-    model,info = CLIPModel.from_pretrained(None, config=config, state_dict=_open_clip_weights(weights), dtype=dtype,
-                                           output_loading_info=True)
-    for keys,what in ((info["missing_keys"],"lacks"), (info["unexpected_keys"],"has other weights than")):
-        if keys: raise ValueError(f"{file} {what} those of a plain CLIP, such as {min(keys)}")
+    weights = _open_clip_weights(weights)
+    tower = getattr(config, "timm", None)
+    def network():
+        if not tower: return CLIPModel(config)
+        return TimmNetwork(config, timm_tower(tower["timm_model_name"], config.projection_dim, tower["timm_pool"]))
+    _require_as_small(network, sum(weight.numel() for weight in weights.values()) + 1_000)
+    if tower:
+        model = network().to(dtype)
+        weights = {f"text.{key}" if key.startswith("text") else key: weight for key,weight in weights.items()}
+        missing,unexpected = model.load_state_dict(weights, strict=False)
+    else:
+        model,info = CLIPModel.from_pretrained(None, config=config, state_dict=weights, dtype=dtype, output_loading_info=True)
+        missing,unexpected = info["missing_keys"],info["unexpected_keys"]
+    for keys,what in ((missing,"lacks"), (unexpected,"has other weights than")):
+        if keys: raise ValueError(f"{file} {what} those of its open_clip_config.json, such as {min(keys)}")
     require_finite(model, name)
     pixels = settings.get("preprocess_cfg") or {}
     if pixels.get("resize_mode", "shortest") == "longest": raise ValueError("its resize_mode longest pads pictures")
@@ -273,7 +324,8 @@ def _open_clip(dtype, name, **options):
     size = {"height": side, "width": side}
     is_cropped = pixels.get("resize_mode", "shortest") == "shortest"
     own = {f"image_{key}": pixels[key] for key in ("mean","std") if key in pixels}
-    return model,OpenClipImages(size={"shortest_edge": side} if is_cropped else size, crop_size=size, do_center_crop=is_cropped,
+    family = TimmFamily if tower else DualFamily
+    return family,model,OpenClipImages(size={"shortest_edge": side} if is_cropped else size, crop_size=size, do_center_crop=is_cropped,
                                 resample=2 if pixels.get("interpolation") == "bilinear" else 3, **own)
 
 # %% ../../nbs/zoo/10_opening.ipynb #23305449
@@ -286,6 +338,13 @@ def _warn_of_prompts(name, **options):
     if unread:
         warnings.warn(f"{name} sets prompts for {', '.join(unread)}, which are not read here; its scores differ from those of "
                       "sentence-transformers", stacklevel=3)
+
+def _pooled_kind(name, **options):
+    "The family of a Qwen3-VL with one vector: the state of its last token."
+    file, = matching(repository_files(name, **options), "*Pooling/config.json")
+    pooling = _json(file, dict, name, **options)
+    if pooling.get("pooling_mode_lasttoken") or pooling.get("pooling_mode") == "lasttoken": return QwenEmbeddingFamily.name
+    raise ValueError(f"{file} pools otherwise than by the last token")
 
 def family_of(
     name:str|Path, # Hugging Face name or folder
@@ -312,16 +371,18 @@ def family_of(
     weights = [file for pattern in _WEIGHTS for file in matching(files, pattern)]
     if all(".fp16." in file for file in weights): where["variant"] = "fp16"
     if is_open_clip:
-        family = DualFamily
         wrong_files = "copy the tokenizer's files of openai/clip-vit-base-patch32 into it"
-        model,processor = load(partial(_open_clip, dtype), "CLIP of OpenCLIP", wrong_name)
+        family,model,processor = load(partial(_open_clip, dtype), "CLIP of OpenCLIP", wrong_name)
     else:
         adapter = load(_adapter, "LoRA adapter", wrong_name) if "adapter_config.json" in files else None
         base = adapter[0] if adapter else name
         with no_download(f"{name} names it as its base model; download it first, or write its folder into adapter_config.json"
                          ) if adapter else nullcontext():
-            family = FAMILIES[load(_config, "pretrained dual encoder", wrong_name, base, **where).model_type]
-            model = load(partial(_network, family, dtype), family.model_class, wrong_name, base, **where)
+            config = load(_config, "pretrained dual encoder", wrong_name, base, **where)
+            kind = config.model_type
+            if kind == "qwen3_vl" and matching(files, "*Pooling/config.json"): kind = load(_pooled_kind, "embedding model", wrong_name)
+            family = FAMILIES[kind]
+            model = load(partial(_network, family, dtype, config), family.name, wrong_name, base, **where)
         if adapter: _merge(model, *adapter[1:])
         processor = load(partial(_image_processor, family), f"{family.name} with its image processor", wrong_files, **where)
     tokens = CLIPTokenizer if is_open_clip else AutoTokenizer
@@ -331,6 +392,7 @@ def family_of(
     if getattr(family, "query", "") and "config_sentence_transformers.json" in files: _warn_of_prompts(source)
     opened = family(model.to(device), processor, tokenizer)
     opened.source = source
+    with loading(source, f"{family.name} that encodes", "copy the model again, or choose another precision"): opened.try_out()
     return opened
 
 # %% ../../nbs/zoo/10_opening.ipynb #49621dca

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['MetaClip2Family', 'ChineseClipFamily', 'AltClipFamily', 'PoolingHeadFamily', 'SiglipFamily', 'lower_with_positions',
-           'Siglip2Family', 'Aimv2Family', 'TipsFamily', 'BlipFamily']
+           'Siglip2Family', 'Aimv2Family', 'TipsFamily', 'ClipSegFamily', 'OwlFamily', 'VisionTextFamily', 'BlipFamily',
+           'timm_tower', 'TimmNetwork', 'TimmFamily', 'QwenEmbeddingFamily']
 
 # %% ../../nbs/zoo/09_relatives.ipynb #d7cb3640
 from collections.abc import Sequence
@@ -13,11 +14,12 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from fastcore.basics import patch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import CLIPConfig, CLIPTextModelWithProjection, PreTrainedModel
 
 from ..data.pictures import opaque
-from .regions_words import CallRecorder, LastBlock
-from .families import DualFamily, patch_boxes
+from .regions_words import Block, CallRecorder, patch_shares
+from .families import DualFamily, Family, PictureVectors, SentenceVectors, patch_boxes, unit
 
 # %% ../../nbs/zoo/09_relatives.ipynb #9fb8c2ca
 class MetaClip2Family(DualFamily):
@@ -44,7 +46,7 @@ class AltClipFamily(DualFamily):
 # %% ../../nbs/zoo/09_relatives.ipynb #5d9faf0b
 class PoolingHeadFamily(DualFamily):
     "A model whose picture vector comes from a pooling head: each patch goes through the head alone."
-    modes = ("none","value","vv","qq+kk","kk","qq")
+    modes = ("none","value","vv","surgery","qq+kk","kk","qq")
     prefix_tokens = 0
     # A subclass defines `to_text(states, weights=None)`; the weights average the patches inside the head
     def attention_box_vectors(self, call:CallRecorder, normed:Tensor, i:int, weights:Tensor) -> Tensor:
@@ -57,9 +59,9 @@ class SiglipFamily(PoolingHeadFamily):
     model_class = "SiglipModel"
     pillow_class = "siglip.SiglipImageProcessorPil"
     padding = "max_length"
-    lower_case = True
     @property
     def dim(self) -> int: return self.model.text_model.head.out_features
+    def reading(self, text:str) -> tuple[str,Sequence[int]]: return lower_with_positions(text) # As in training
     def to_text(self,
         states:Tensor, # Behind the last block, `(..., patches, width)`
         weights:Tensor|None=None, # Average the patches, where the attention of the head would, `(boxes, patches)`
@@ -87,14 +89,10 @@ def lower_with_positions(
 # %% ../../nbs/zoo/09_relatives.ipynb #7be8e32f
 @patch
 def tokens(self:SiglipFamily, texts:Sequence[str]) -> tuple[dict,Tensor,list]:
-    "Tokenize sentences in lower case, padded to the length of the training; padding is read like words, without a mask."
-    lowered = [lower_with_positions(text) for text in texts]
-    batch,in_sentence,spans = DualFamily.tokens(self, [text for text,_ in lowered])
+    "Tokenize sentences padded to the length of the training; padding is read like words, without a mask."
+    batch,in_sentence,spans = DualFamily.tokens(self, texts)
     batch.pop("attention_mask", None) # whether there is one depends on a file of the tokenizer
-    own_spans = []
-    for row,(_,positions) in zip(spans, lowered):
-        own_spans.append([(positions[start], positions[end]) for start,end in row])
-    return batch,in_sentence,own_spans
+    return batch,in_sentence,spans
 
 # %% ../../nbs/zoo/09_relatives.ipynb #534c17d8
 class Siglip2Family(SiglipFamily):
@@ -118,10 +116,9 @@ class Aimv2Family(PoolingHeadFamily):
     name = "aimv2"
     model_class = "Aimv2Model"
     attention = "eager"
-    def last_block(self) -> LastBlock:
-        block = self.model.vision_model.encoder.layers[-1]
-        attn = block.attention
-        return LastBlock(block, attn, (attn.q_proj, attn.k_proj, attn.v_proj), attn.out_proj, attn.num_heads, attn)
+    def block(self, layer:nn.Module) -> Block:
+        attn = layer.attention
+        return Block(layer, attn, (attn.q_proj, attn.k_proj, attn.v_proj), attn.out_proj, attn.num_heads, attn)
     def to_text(self, states:Tensor, weights:Tensor|None=None) -> Tensor: # As of `SiglipFamily`
         head = self.model.vision_model.head
         values = head.v_proj(self.model.vision_model.rms_norm(states))
@@ -135,27 +132,70 @@ class TipsFamily(DualFamily):
     name = "tipsv2"
     model_class = "Tipsv2Model"
     pillow_class = "siglip.SiglipImageProcessorPil"
-    modes = ("value","none","vv","qq+kk","kk","qq")
+    modes = ("value","none","vv","surgery","qq+kk","kk","qq")
     padding = "max_length"
     pillow_defaults = {"resample": 2, "do_normalize": False, "size": {"height": 448, "width": 448}} # Of its own class
     @property
     def dim(self) -> int: return self.model.config.vision_config.hidden_size
     @property
     def prefix_tokens(self) -> int: return 1 + self.model.config.vision_config.num_register_tokens
-    def last_block(self) -> LastBlock:
-        block = self.model.vision_model.encoder.layer[-1]
-        attn = block.attention
+    @property
+    def layers(self) -> Sequence[nn.Module]: return self.model.vision_model.encoder.layer
+    def block(self, layer:nn.Module) -> Block:
+        attn = layer.attention
         heads = self.model.config.vision_config.num_attention_heads
-        scale = block.layer_scale1
+        scale = layer.layer_scale1
         if hasattr(attn, "q_proj"):
-            return LastBlock(block, attn, (attn.q_proj, attn.k_proj, attn.v_proj), attn.o_proj, heads, scale)
+            return Block(layer, attn, (attn.q_proj, attn.k_proj, attn.v_proj), attn.o_proj, heads, scale)
         inner = attn.attention # transformers 5.17
-        return LastBlock(block, attn, (inner.query, inner.key, inner.value), attn.output.dense, heads, scale)
+        return Block(layer, attn, (inner.query, inner.key, inner.value), attn.output.dense, heads, scale)
     def to_text(self, states:Tensor) -> Tensor: return self.model.vision_model.layernorm(states)
     def token_vectors(self, states:Tensor) -> Tensor: return states
     def score(self, images:Tensor, texts:Tensor) -> Tensor:
         "The model's own score, `logits_per_image` of transformers."
         return images @ texts.mT / self.model.temperature.float()
+
+# %% ../../nbs/zoo/09_relatives.ipynb #c0e0563a
+class ClipSegFamily(DualFamily):
+    "CLIPSeg: the CLIP inside."
+    name = "clipseg"
+    model_class = "CLIPSegModel"
+    pillow_class = "vit.ViTImageProcessorPil"
+
+class OwlFamily(DualFamily):
+    "OWL-ViT: the CLIP inside."
+    name = "owlvit"
+    model_class = "OwlViTModel"
+    pillow_class = "owlvit.OwlViTImageProcessorPil"
+
+class VisionTextFamily(DualFamily):
+    "A vision model and a text model of transformers, and two projections."
+    name = "vision-text-dual-encoder"
+    model_class = "VisionTextDualEncoderModel"
+    key_mapping = {r"^vision_model\.vision_model\.": "vision_model."} # From the names of transformers 4
+    pillow_defaults = {"do_center_crop": False, "image_mean": [.5]*3, "image_std": [.5]*3, "resample": 2} # Of ViT; files of CLIP say all
+    allowed_parts = ("clip_vision_model","vit","bert","roberta","xlm-roberta","camembert")
+    @property
+    def max_tokens(self) -> int:
+        text = self.model.config.text_config
+        unused = text.pad_token_id + 1 if text.model_type != "bert" else 0 # RoBERTa counts positions from there
+        return min(text.max_position_embeddings - unused, self.tokenizer.model_max_length)
+    @property
+    def layers(self) -> Sequence[nn.Module]:
+        vision = self.model.vision_model
+        return vision.layers if hasattr(vision, "layers") else vision.encoder.layers
+    def block(self, layer:nn.Module) -> Block:
+        attn = getattr(layer, "attention", None) # of a ViT
+        if attn is None: return DualFamily.block(self, layer)
+        return Block(layer, attn, (attn.q_proj, attn.k_proj, attn.v_proj), attn.o_proj, attn.num_attention_heads, attn)
+    def to_text(self, states:Tensor) -> Tensor:
+        vision = self.model.vision_model
+        if hasattr(vision, "post_layernorm"): pooled = vision.post_layernorm(states)
+        else: pooled = vision.pooler.activation(vision.pooler.dense(vision.layernorm(states)))
+        return self.model.visual_projection(pooled)
+    def token_vectors(self, states:Tensor) -> Tensor:
+        pooler = self.model.text_model.pooler
+        return self.model.text_projection(pooler.activation(pooler.dense(states)))
 
 # %% ../../nbs/zoo/09_relatives.ipynb #d065ed21
 class BlipFamily(DualFamily):
@@ -163,14 +203,13 @@ class BlipFamily(DualFamily):
     name = "blip"
     model_class = "BlipForImageTextRetrieval"
     pillow_class = "blip.BlipImageProcessorPil"
-    modes = ("none","value","vv","qq+kk","kk","qq")
+    modes = ("none","value","vv","surgery","qq+kk","kk","qq")
     @property
     def dim(self) -> int: return self.model.vision_proj.out_features
-    def last_block(self) -> LastBlock:
-        block = self.model.vision_model.encoder.layers[-1]
-        attn = block.self_attn
+    def block(self, layer:nn.Module) -> Block:
+        attn = layer.self_attn
         def part(i): return lambda x: attn.qkv(x).chunk(3, -1)[i]
-        return LastBlock(block, attn, (part(0), part(1), part(2)), attn.projection, attn.num_heads, attn)
+        return Block(layer, attn, (part(0), part(1), part(2)), attn.projection, attn.num_heads, attn)
     def to_text(self, states:Tensor) -> Tensor:
         return self.model.vision_proj(self.model.vision_model.post_layernorm(states))
     def whole_pictures(self, inputs:dict) -> Tensor:
@@ -192,3 +231,110 @@ class BlipFamily(DualFamily):
         batch = {key: x.repeat(len(pictures), 1) for key,x in self.to_device(self.tokens(texts)[0]).items()}
         logits = self.model.itm_head(self.read_tokens(batch, encoder_hidden_states=states)[0][:,0]).float()
         return (logits[:,1] - logits[:,0]).view(len(pictures), len(texts))
+
+# %% ../../nbs/zoo/09_relatives.ipynb #f41c1a7f
+def timm_tower(
+    name:str, # Of timm, such as `vit_pe_core_base_patch16_224`
+    dim:int, # Width of the space
+    pool:str, # How its head pools, as timm names it
+) -> nn.Module: # With random weights
+    "A vision tower of timm."
+    try:
+        try: import timm
+        except RuntimeError: # torchvision of another build than torch: nobody calls what it lacks
+            for op in ("nms","qnms"): torch.library.define(f"torchvision::{op}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            import timm
+    except ImportError: raise ValueError("its vision side is of timm, which is not installed (pip install timm)") from None
+    if not timm.is_model(name): raise ValueError(f"timm has no model {name[:60]!r}; install a newer timm")
+    return timm.create_model(name, num_classes=dim, global_pool=pool)
+
+class TimmNetwork(nn.Module):
+    "A vision tower of timm beside the text side of CLIP."
+    def __init__(self,
+        config:CLIPConfig, # Its text side counts; `timm` and `causal` beside it
+        trunk:nn.Module, # From `timm_tower`
+    ):
+        super().__init__()
+        self.config = config
+        self.trunk = trunk
+        self.text = CLIPTextModelWithProjection(config.text_config)
+        self.logit_scale = nn.Parameter(torch.zeros(()))
+
+class TimmFamily(DualFamily):
+    "PE-Core, MobileCLIP and MobileCLIP2: each patch goes through the tower's head alone."
+    name = "timm"
+    modes = ("none",)
+    padding = "max_length"
+    @property
+    def side(self) -> int: return self.model.trunk.feature_info[-1]["reduction"]
+    def _cells(self, inputs:dict) -> tuple[Tensor,Tensor]: # What the head reads, and its patches `(n, patches, width)`
+        states = self.model.trunk.forward_features(inputs["pixel_values"])
+        if states.ndim == 4: return states,states.flatten(2).mT
+        return states,states[:,self.model.trunk.num_prefix_tokens:]
+    def to_text(self, states:Tensor) -> Tensor:
+        single = states.reshape(-1, 1, states.shape[-1])
+        if not hasattr(self.model.trunk, "num_prefix_tokens"): single = single.mT[...,None] # a map of one cell
+        return self.model.trunk.forward_head(single).view(*states.shape[:-1], -1)
+    @torch.no_grad()
+    def pictures(self, pictures:Sequence[Image.Image], dense:str="auto", regions:Sequence[Tensor]=()) -> PictureVectors:
+        "Encode pictures; of a box the head reads the mean of its patches."
+        self.mode(dense)
+        if not len(pictures): return PictureVectors(torch.zeros(0, self.dim, device=self.device), [], [], [])
+        batch,grids,boxes = self.preprocess([opaque(p) for p in pictures])
+        states,cells = self._cells(self.to_device(batch))
+        box_vectors = []
+        for i,picture_boxes in enumerate(regions):
+            shares = patch_shares(picture_boxes, boxes[i]).to(cells)
+            box_vectors.append(unit(self.to_text(shares @ cells[i])))
+        return PictureVectors(unit(self.model.trunk.forward_head(states)), [*unit(self.to_text(cells))], grids, boxes, box_vectors)
+    def read_tokens(self, batch:dict) -> tuple[Tensor,Tensor]:
+        mask = batch["attention_mask"].bool()
+        if not self.model.config.causal: # every place is read, padding as the number 0
+            batch = {"input_ids": batch["input_ids"].masked_fill(~mask, 0), "attention_mask": mask[:,None,None] | True}
+            batch["attention_mask"] = batch["attention_mask"].expand(-1, 1, mask.shape[1], -1)
+        out = self.model.text(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
+        return out.last_hidden_state,out.text_embeds
+    def token_vectors(self, states:Tensor) -> Tensor: return self.model.text.text_projection(states)
+
+# %% ../../nbs/zoo/09_relatives.ipynb #73425e3f
+class QwenEmbeddingFamily(Family):
+    "Qwen3-VL-Embedding: the state of the last token is the vector of a picture or a sentence."
+    name = "qwen3_vl_embedding"
+    model_class = "Qwen3VLModel"
+    processor_class = "Qwen3VLProcessor"
+    pillow_class = "qwen2_vl.Qwen2VLImageProcessorPil"
+    key_mapping = {r"^model\.": ""}
+    ranks_only = True
+    prompt = "<|im_start|>system\n{}<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+    read_picture = "Represent the user's input." # Instructions of the model's page
+    read_sentence = "Retrieve images or text relevant to the user's query."
+    pixels = {"shortest_edge": 4*32**2, "longest_edge": 1800*32**2} # Fewest and most of a picture, as published
+    def __init__(self, model:PreTrainedModel, processor, tokenizer): # As of `Family`
+        images = processor.image_processor
+        processor.image_processor = type(images)(**(images.to_dict() | {"size": self.pixels}))
+        super().__init__(model, processor, tokenizer)
+    @property
+    def dim(self) -> int: return self.model.config.text_config.hidden_size # Width of the space
+    def _vectors(self, **inputs) -> Tensor: # `(n, dim)`
+        batch = self.processor(padding="longest", return_tensors="pt", **inputs)
+        states = self.model(**self.to_device(batch)).last_hidden_state
+        last = batch["attention_mask"].cumsum(1).argmax(1) # wherever the padding stands
+        return unit(states[torch.arange(len(states)),last.to(self.device)])
+    @torch.no_grad()
+    def pictures(self, pictures:Sequence[Image.Image], dense:str="auto") -> PictureVectors:
+        "Encode pictures."
+        self.mode(dense)
+        if not len(pictures): return PictureVectors(torch.zeros(0, self.dim, device=self.device), [], [], [])
+        image = "<|vision_start|><|image_pad|><|vision_end|>"
+        prompts = [self.prompt.format(self.read_picture, image)]*len(pictures)
+        whole = self._vectors(text=prompts, images=[[opaque(p)] for p in pictures])
+        boxes = [torch.tensor([[0.,0.,*p.size]]) for p in pictures]
+        return PictureVectors(whole, [*whole[:,None]], [(1,1)]*len(pictures), boxes)
+    @torch.no_grad()
+    def sentences(self, texts:Sequence[str]) -> SentenceVectors:
+        "Encode sentences."
+        self.require_plain(texts)
+        if not len(texts): return SentenceVectors(torch.zeros(0, self.dim, device=self.device), [], [])
+        whole = self._vectors(text=[self.prompt.format(self.read_sentence, text) for text in texts])
+        return SentenceVectors(whole, [whole[:0]]*len(texts), [[]]*len(texts))
+    def score(self, images:Tensor, texts:Tensor) -> Tensor: return images @ texts.mT

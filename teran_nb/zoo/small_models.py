@@ -78,6 +78,9 @@ _TOKENIZERS = {
     "aimv2": _clip_tokenizer,
     "tipsv2": partial(_sentencepiece_tokenizer, "Tipsv2Tokenizer", ("<pad>","<unk>")),
     "blip": _chinese_tokenizer,
+    "clipseg": _clip_tokenizer,
+    "owlvit": _clip_tokenizer,
+    "vision-text-dual-encoder": _chinese_tokenizer,
     "colpali": partial(_sentencepiece_tokenizer, "GemmaTokenizer", added=["<image>"]),
     "colqwen2": partial(_qwen_tokenizer, _CHAT),
     "colmodernvbert": partial(_qwen_tokenizer, _TILED),
@@ -94,6 +97,9 @@ _PROCESSORS = {
     "tipsv2": ("siglip.SiglipImageProcessorPil", {**_SQUARE, "do_normalize": False, "resample": 2}),
     "chinese_clip": ("chinese_clip.ChineseCLIPImageProcessorPil", {**_SQUARE, "do_center_crop": False}),
     "blip": ("blip.BlipImageProcessorPil", _SQUARE),
+    "clipseg": ("vit.ViTImageProcessorPil", {"size": {"height": 40, "width": 40}}),
+    "owlvit": ("owlvit.OwlViTImageProcessorPil", _SQUARE),
+    "vision-text-dual-encoder": ("vit.ViTImageProcessorPil", _SQUARE),
     "colpali": ("siglip.SiglipImageProcessorPil", {**_SQUARE, "image_seq_length": 16}),
     "colqwen2": ("qwen2_vl.Qwen2VLImageProcessorPil",
                  {"size": {"shortest_edge": 32**2, "longest_edge": 64**2}, "patch_size": 8}),
@@ -104,9 +110,10 @@ _PROCESSORS = {
 _SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 _RANDOM_VISION = {**_SIZES, "image_size": 32, "patch_size": 8}
 _VISION_CHANGES = {"siglip2": {**_SIZES, "patch_size": 8, "num_patches": 16},
-                   "tipsv2": {**_RANDOM_VISION, "mlp_ratio": 2}}
+                   "tipsv2": {**_RANDOM_VISION, "mlp_ratio": 2},
+                   "vision-text-dual-encoder": {**_RANDOM_VISION, "model_type": "vit"}}
 _TEXT_CHANGES = {"altclip": {"project_dim": 24, "max_position_embeddings": 66},
-                 "blip": {"encoder_hidden_size": 32}, "siglip": {"projection_size": 32}, "siglip2": {"projection_size": 32}}
+                 "blip": {"encoder_hidden_size": 32}, "vision-text-dual-encoder": {"model_type": "bert"}, "siglip": {"projection_size": 32}, "siglip2": {"projection_size": 32}}
 
 def _dual_config(kind, text):
     "Settings of a model with a text side and a vision side."
