@@ -281,11 +281,10 @@ def _sample_sentences(self:Index, sentences, regions):
         owner = torch.randint(len(regions), (_SAMPLE_SENTENCES,), generator=g)
         sets = [regions[i][torch.randint(len(regions[i]), (8,), generator=g)] for i in owner.tolist() if len(regions[i])]
         return Encoded(None, Packed.from_sets(sets))
-    texts = given_sentences(sentences) if len(sentences) else getattr(getattr(self.model, "provenance", None), "sentences", ())
-    if not len(texts):
-        ours = everyday_sentences()
-        known = [text for text in ours if all(map(self.model.is_known, text.split()))]
-        texts = known if len(known) >= 500 else ours
+    texts = given_sentences(sentences) if len(sentences) else everyday_sentences()
+    if not len(sentences):
+        known = [text for text in texts if all(map(self.model.is_known, text.split()))]
+        texts = known if len(known) >= 500 else texts
     texts = list(dict.fromkeys(texts))
     chosen = torch.randperm(len(texts), generator=g)[:_SAMPLE_SENTENCES].tolist()
     with warnings.catch_warnings():
