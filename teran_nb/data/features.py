@@ -22,7 +22,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from ..core.config import one_of
-from ..core.files import atomic, digest, locked, read_json, reading, remove_leftovers, require_file, require_space, user_path
+from ..core.files import atomic, digest, locked, read_json, reading, remove_leftovers, require_file, require_space, user_path, write_json
+from .captions import is_sentence
 
 # %% ../../nbs/data/02_features.ipynb #dfaaefe7
 @dataclass(frozen=True, eq=False)
@@ -66,6 +67,12 @@ class _Manifest(TypedDict):
     sha256:dict[str,str] # checksum of each part
     self:str # checksum of the manifest without this field
 
+def _names(folder):
+    "The names of images: one text, and the byte at which each of them ends."
+    text = (folder/"image_ids.bin").read_bytes()
+    ends = np.fromfile(folder/"image_ids_ends.bin", "<i8").tolist()
+    return [text[start:stop].decode("utf8") for start,stop in pairwise([0,*ends])]
+
 _COPY = "it is damaged; copy it again, or give another folder"
 
 class Features:
@@ -108,11 +115,9 @@ class Features:
     def extraction(self) -> dict: # `spec` of the extractor, `versions`, `left_out`, `undetected`; empty for other features
         return self.manifest.get("extraction", {})
     @cached_property
-    def image_ids(self) -> list: # Names of the images, in order; one text, and the byte at which each of them ends
+    def image_ids(self) -> list: # Names of the images, in order
         self.verify("image_ids", "image_ids_ends")
-        ends = self._map("image_ids_ends", "<i8", (len(self),))
-        data = (self.path/"image_ids.bin").read_bytes()
-        return [data[start:stop].decode("utf8") for start,stop in pairwise([0,*ends.tolist()])]
+        return _names(self.path)
     @cached_property
     def index(self) -> dict: return {image_id: i for i,image_id in enumerate(self.image_ids)} # Image id to its number
 
@@ -168,8 +173,8 @@ class FeatureWriter:
         self.optional = None # which of `_OPTIONAL` the images have
         self.files = {} # of each part
         self.checksums = {} # of what was put into each part
-        self.unkept_ids = {} # number of regions of each image that has no entry in the journal yet
-        self.kept_names = 0 # class names that are in the journal
+        self.about = digest([source_hash,self.manifest]) # what work must be about to be continued
+        self.kept = 0 # images that `state.json` knows
         require_space(self.path.parent, expect*((1+views)*dim*self.dtype.itemsize + 24))
 
     def __enter__(self):
@@ -192,6 +197,7 @@ class FeatureWriter:
             if self.source_hash and not self.ids: shutil.rmtree(self.tmp) # there is nothing to continue
             if error is not None: raise error
             if not self.ids: raise ValueError(f"no image was added to {self.path}; no store was written")
+        (self.path/"state.json").unlink(missing_ok=True) # only now, so that a writer that is killed before can be continued
 
     def put(self,
         part:str, # Name of a part
@@ -206,13 +212,9 @@ class FeatureWriter:
         self.checksums[part].update(data)
 
     def _finish(self):
-        "Write the names and the manifest."
-        names = [name.encode("utf8") for name in self.ids]
-        self.put("image_ids", np.frombuffer(b"".join(names), np.uint8))
-        self.put("image_ids_ends", np.cumsum([len(name) for name in names], dtype="<i8"))
+        "Write the manifest."
         manifest = self.manifest | {"class_names": self.class_names, "count": len(self.ids), "regions": self.total,
                                     "counts": dict(self.counts), "sha256": self._checksums()}
-        (self.tmp/"journal").unlink(missing_ok=True)
         text = json.dumps(manifest | {"self": digest(manifest)}, indent=1, ensure_ascii=False)
         (self.tmp/"manifest.json").write_text(text, encoding="utf8")
 
@@ -225,7 +227,7 @@ def _problems(writer, image_id, arrays, size) -> Iterator[str]:
     "Why an image cannot be in a store; each test relies on those before."
     n = len(arrays["features"])
     shapes = {"features": (n,writer.dim), "views": (n,writer.views,writer.dim), "boxes": (n,4), "classes": (n,), "confidences": (n,)}
-    if image_id is None or image_id != image_id: yield "it has no name"
+    if image_id is None or image_id != image_id or not is_sentence(str(image_id)): yield "it has no name" # half of a letter is none
     if str(image_id) in writer.ids: yield "it is in the store already"
     for name,needed in (("boxes",writer.boxes), ("views",writer.views > 0)):
         if (name in arrays) != needed: yield f"{name} are for all images or for none, and this writer has {'some' if needed else 'none'}"
@@ -261,7 +263,7 @@ def add(self:FeatureWriter,
     views:np.ndarray|None=None, # Vectors of the same regions in other views, `(regions, views, dim)`, as many as the writer has
 ) -> None:
     "Add the regions of one image."
-    if self.source_hash and len(self.unkept_ids) >= 256: self._keep() # only now the caller's counts of the last image are complete
+    if self.source_hash and len(self.ids) - self.kept >= 256: self._keep() # only now the caller's counts of the last image are complete
     given = {"features": features, "boxes": boxes, "classes": classes, "confidences": confidences, "views": views}
     arrays = {name: np.asarray(values) for name,values in given.items() if values is not None}
     size = None if size is None else tuple(size)
@@ -276,67 +278,63 @@ def add(self:FeatureWriter,
     arrays |= {"offsets": [self.total + n], "values": arrays["features"]}
     if self.boxes: arrays["sizes"] = [size]
     rows = {part: np.asarray(arrays[part], dtype) for part,(dtype,_) in _parts(self.manifest, 0, 0).items() if part in arrays}
+    rows["image_ids"] = np.frombuffer(str(image_id).encode("utf8"), np.uint8)
     for part,array in rows.items(): self.put(part, array) # all were converted before one is written
+    self.put("image_ids_ends", np.array([self.files["image_ids"].tell()], "<i8"))
     self.total += n
     self.ids[str(image_id)] = n
-    self.unkept_ids[str(image_id)] = n
 
 # %% ../../nbs/data/02_features.ipynb #e5950c92
 @patch
 def _keep(self:FeatureWriter):
-    "Bring all parts to the disk, then write into the journal which images they hold."
+    "Bring all parts to the disk, then write down how far they go."
     for file in self.files.values():
         file.flush()
         os.fsync(file.fileno())
-    self._log({"images": list(self.unkept_ids.items()), "counts": self.counts, "class_names": self.class_names[self.kept_names:],
-               "sizes": {part: file.tell() for part,file in self.files.items()}, "sha256": self._checksums()})
-    self.unkept_ids = {}
-    self.kept_names = len(self.class_names)
+    sizes = {part: file.tell() for part,file in self.files.items()}
+    state = {"about": self.about, "counts": dict(self.counts), "class_names": self.class_names, "sizes": sizes, "sha256": self._checksums()}
+    write_json(self.tmp/"state.json", state | {"self": digest(state)})
+    self.kept = len(self.ids)
 
-@patch
-def _log(self:FeatureWriter, line):
-    text = json.dumps(line)
-    with open(self.tmp/"journal", "a", encoding="utf8") as file:
-        file.write(f"{digest(text.encode())} {text}\n")
-        file.flush()
-        os.fsync(file.fileno())
+class _State(TypedDict):
+    "What `state.json` of unfinished work holds."
+    about:str # digest of the source and the settings
+    counts:dict[str,int]
+    class_names:list[str]
+    sizes:dict[str,_Count] # bytes of each part
+    sha256:dict[str,str]
+    self:str
 
 @patch
 def _continue(self:FeatureWriter):
-    "Go back to the last line of the journal; work on something else, and work that was changed since, is refused."
+    "Go back to what `state.json` says; work on something else, and work that was changed since, is refused."
     cure = f"remove {self.tmp} to begin again"
-    journal = self.tmp/"journal"
-    if not journal.is_file() and any(self.tmp.iterdir()): raise ValueError(f"{self.tmp} is no unfinished work of ours; rename it")
-    about = {"source": self.source_hash} | self.manifest
-    *lines,incomplete = journal.read_bytes().split(b"\n") if journal.is_file() else [b""]
-    kept = []
-    for number,line in enumerate(lines, 1):
-        checksum,_,text = line.partition(b" ")
-        if digest(text).encode() != checksum: raise ValueError(f"{journal} line {number} does not match its checksum; {cure}")
-        kept.append(json.loads(text))
-    if kept and kept[0] != about:
+    path = self.tmp/"state.json"
+    if not any(self.tmp.iterdir()): self._keep()
+    if not path.is_file(): raise ValueError(f"{self.tmp} is no unfinished work of ours; rename it")
+    state = read_json(path, _State, cure)
+    if state.pop("self", "") != digest(state): raise ValueError(f"{path} does not match its checksum; {cure}")
+    if state["about"] != self.about:
         raise ValueError(f"{self.tmp} is unfinished work on another source or with other settings; {cure}")
-    if len(kept) < 2:
-        for file in self.tmp.iterdir(): file.unlink()
-        self._log(about)
-        return
-    os.truncate(journal, journal.stat().st_size - len(incomplete))
-    self.class_names = []
-    for entry in kept[1:]:
-        self.ids.update(entry["images"])
-        self.class_names += entry["class_names"]
-    self.total = sum(self.ids.values())
-    self.counts = Counter(entry["counts"])
-    self.kept_names = len(self.class_names)
-    for part,size in entry["sizes"].items():
-        self.files[part] = file = open(require_file(self.tmp/f"{part}.bin"), "r+b")
-        file.truncate(size)
-        self.checksums[part] = hashlib.file_digest(file, "sha256") # this leaves the position at the end of the file
-    changed = next((part for part,checksum in self._checksums().items() if checksum != entry["sha256"][part]), None)
-    if changed:
-        for file in self.files.values(): file.close()
-        raise ValueError(f"{self.tmp} was changed after it was stopped ({changed}); {cure}")
+    known = {*_parts(self.manifest, 0, 0), "image_ids", "image_ids_ends"}
+    for part,size in state["sizes"].items():
+        file = self.tmp/f"{part}.bin"
+        is_long_enough = part in known and require_file(file).stat().st_size >= size
+        if is_long_enough:
+            self.files[part] = opened = open(file, "r+b")
+            opened.truncate(size)
+            self.checksums[part] = hashlib.file_digest(opened, "sha256") # this leaves the position at the end of the file
+        if not is_long_enough or self.checksums[part].hexdigest() != state["sha256"].get(part):
+            for opened in self.files.values(): opened.close()
+            raise ValueError(f"{self.tmp} was changed after it was stopped ({part}); {cure}")
+    if not self.files: return
+    self.class_names = state["class_names"]
+    self.counts = Counter(state["counts"])
     self.optional = self.files.keys() & _OPTIONAL
+    lengths = np.diff(np.fromfile(self.tmp/"offsets.bin", "<i8")).tolist()
+    self.ids = dict(zip(_names(self.tmp), lengths))
+    self.total = sum(lengths)
+    self.kept = len(self.ids)
 
 # %% ../../nbs/data/02_features.ipynb #073477e5
 class _JoinedFeatures(Features):

@@ -497,7 +497,7 @@ READERS = [
     Reader("feature store", lambda f: toy_collection(f, 6, False), store_reader, sealed=True, only="features/*"),
     Reader("collection", lambda f: toy_collection(f, 6), lambda f: Collection.open(f), collection_holds, only="*.json"),
     Reader("unfinished store", make_unfinished, write_some, sealed=True, writes=True),
-    Reader("encoded images", read_encoded, read_encoded, sealed=True),
+    Reader("encoded images", read_encoded, read_encoded, sealed=True, writes=True),
     Reader("search index", make_index, read_index, sealed=True, writes=True, threads=True, only="index/*.*"),
     Reader("search index: vectors", make_index, read_index, sealed=True, writes=True, threads=True, only="index/shard/**/vector_storage-regions/vectors/chunk_0.mmap"),
     Reader("tensors", lambda f: save_tensors({"map": torch.arange(6.0), "n": torch.tensor(3)}, f / "w.safetensors"),
