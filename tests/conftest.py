@@ -141,6 +141,14 @@ def screens():
     return folder
 
 
+@pytest.fixture(autouse=True)
+def no_open_figures():
+    "Figures of a test are closed after it, as a kernel does after a cell."
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
+
+
 def pytest_unconfigure(config):
     "The last lines of the log: what was not tested here, and how to have it."
     reporter = config.pluginmanager.get_plugin("terminalreporter")

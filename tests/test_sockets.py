@@ -54,7 +54,7 @@ def look_at(model, collection, folder):
     show_grounding(alignment)
     show_alignment(alignment)
     show_receipt(alignment, model.align(collection[1], text))
-    page = view(model, image, text).html()
+    page = view(model.align(image, text)).html()
     assert text in page and f'"{alignment.words[-1]}"' in page
     finder = Finder(model, collection, split="all").ask("a red kite above a house")
     assert len(finder.page_items("model")) == 12

@@ -296,6 +296,15 @@ def _keep(self:FeatureWriter):
     write_json(self.tmp/"state.json", state | {"self": digest(state)})
     self.kept = len(self.ids)
 
+class _State(TypedDict):
+    "What `state.json` of unfinished work holds."
+    about:str # digest of the source and the settings
+    counts:dict[str,int]
+    class_names:list[str]
+    sizes:dict[str,_Count] # bytes of each part
+    sha256:dict[str,str]
+    self:str
+
 @patch
 def _continue(self:FeatureWriter):
     "Go back to what `state.json` says; work on something else, and work that was changed since, is refused."
@@ -303,18 +312,21 @@ def _continue(self:FeatureWriter):
     path = self.tmp/"state.json"
     if not any(self.tmp.iterdir()): self._keep()
     if not path.is_file(): raise ValueError(f"{self.tmp} is no unfinished work of ours; rename it")
-    state = read_json(path, dict, cure)
+    state = read_json(path, _State, cure)
     if state.pop("self", "") != digest(state): raise ValueError(f"{path} does not match its checksum; {cure}")
     if state["about"] != self.about:
         raise ValueError(f"{self.tmp} is unfinished work on another source or with other settings; {cure}")
+    known = {*_parts(self.manifest, 0, 0), "image_ids", "image_ids_ends"}
     for part,size in state["sizes"].items():
-        self.files[part] = file = open(require_file(self.tmp/f"{part}.bin"), "r+b")
-        file.truncate(size)
-        self.checksums[part] = hashlib.file_digest(file, "sha256") # this leaves the position at the end of the file
-    changed = next((part for part,checksum in self._checksums().items() if checksum != state["sha256"][part]), None)
-    if changed:
-        for file in self.files.values(): file.close()
-        raise ValueError(f"{self.tmp} was changed after it was stopped ({changed}); {cure}")
+        file = self.tmp/f"{part}.bin"
+        is_long_enough = part in known and require_file(file).stat().st_size >= size
+        if is_long_enough:
+            self.files[part] = opened = open(file, "r+b")
+            opened.truncate(size)
+            self.checksums[part] = hashlib.file_digest(opened, "sha256") # this leaves the position at the end of the file
+        if not is_long_enough or self.checksums[part].hexdigest() != state["sha256"].get(part):
+            for opened in self.files.values(): opened.close()
+            raise ValueError(f"{self.tmp} was changed after it was stopped ({part}); {cure}")
     if not self.files: return
     self.class_names = state["class_names"]
     self.counts = Counter(state["counts"])

@@ -151,7 +151,7 @@ def show_lines(
         ax.set_yticklabels([shortened(line, 32) for line in results.lines] if ax is axes[0] else [])
         if metric_named(metric).unit == "%": ax.set_xlim(0, 1.12*ax.get_xlim()[1])
         ax.set_title(_metric_title(metric), fontsize=10)
-        if in_paper or reference: ax.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(.5,-.55/(.55+.3*len(results))))
+        if in_paper or reference: ax.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(.5,-.6/(.5+.3*len(results))))
     return axes
 
 # %% ../../nbs/look/07_charts.ipynb #b686f071

@@ -8,7 +8,7 @@ __all__ = ['COLOURS', 'grid', 'new_axis', 'centre_note', 'evenly', 'plain', 'wra
            'badge_fontsize', 'draw_credit', 'draw_boxes', 'badge_legend']
 
 # %% ../../nbs/look/00_figures.ipynb #b02ab06c
-import math, textwrap, unicodedata
+import math, re, textwrap, unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -43,12 +43,13 @@ def grid(
     columns = min(n, columns)
     rows = math.ceil(n/columns)
     figure = plt.figure(figsize=(size[0]*columns, size[1]*rows+below), layout="compressed")
-    if title: figure.suptitle(title, fontsize=11)
+    def text(title): return re.sub(r"(?<!\\)\$", r"\\$", title) # without formulas
+    if title: figure.suptitle(text(title), fontsize=11)
     heights = [size[1]]*(rows-1) + [size[1]+below]
     row_figures = figure.subfigures(rows, 1, squeeze=False, height_ratios=heights)[:,0]
     axes = []
     for part in row_figures: axes += part.subplots(1, columns, squeeze=False, width_ratios=widths)[0].tolist()
-    for part,row_title in zip(row_figures, titles): part.suptitle(row_title, x=.01, ha="left", fontsize=9)
+    for part,row_title in zip(row_figures, titles): part.suptitle(text(row_title), x=.01, ha="left", fontsize=9)
     for ax in axes[n:]: ax.axis("off")
     return axes[:n]
 
@@ -268,9 +269,9 @@ def draw_credit(
 ) -> None:
     "Who made a picture, small below it."
     if not credit: return
-    text = wrapped(credit, max(24, int(points_wide(ax)/2.7)), 3)
-    ax.annotate(text, (0,0), (0,-2), "axes fraction", "offset points", va="top", fontsize=5, color="dimgrey")
-    ax.xaxis.labelpad += 6*(1+text.count("\n"))
+    text = wrapped(credit, max(24, int(points_wide(ax)/3.2)), 3)
+    ax.annotate(text, (0,0), (0,-2), "axes fraction", "offset points", va="top", fontsize=6, color="dimgrey")
+    ax.xaxis.labelpad += 7*(1+text.count("\n"))
 
 # %% ../../nbs/look/00_figures.ipynb #ddb8895c
 def draw_boxes(

@@ -145,12 +145,14 @@ def show_gallery(
     captions = collection.captions
     if isinstance(sim, Answers):
         title = "\n".join(line for line in (title, sim.note) if line)
+        notes = [hits.verdict for hits in sim.hits]
         texts,sim = sim.sentences,sim.matrix(collection.image_ids)
         true = [set() for _ in texts] # not known
     else:
         _require_shape(sim, collection)
         texts,sim = [captions.texts[q] for q in queries],torch.as_tensor(sim).cpu()[:,queries]
         true = [{int(captions.image_of[q])} for q in queries]
+        notes = [""]*len(texts)
     if not texts: return empty_figure("no query of this kind", title)
     k = min(k, len(sim))
     size,letters = ((1.9,2.),24) if model is None else ((2.6,2.5),33)
@@ -163,7 +165,8 @@ def show_gallery(
             label = ax.xaxis.label
             label.set(text=f"{rank+1:,}.   {sim[i,row]:z.2f}", fontsize=8)
             if i in true[row]: label.set(text=f"{label.get_text()}   true", weight="bold")
-        axes[row*k].figure.suptitle(wrapped(caption, letters*k, 2), x=.01, ha="left", fontsize=9)
+        heading = "\n".join(wrapped(text, letters*k, 2) for text in (caption, notes[row]) if text)
+        axes[row*k].figure.suptitle(heading, x=.01, ha="left", fontsize=9)
     return axes
 
 # %% ../../nbs/look/02_galleries.ipynb #052c9061

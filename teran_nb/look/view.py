@@ -22,11 +22,9 @@ from matplotlib.figure import Figure
 
 from ..core.files import atomic
 from ..core.show import Templates, data_uri, jpeg_uri
-from ..data.features import Regions
 from ..data.pictures import read_picture
 from ..data.collection import Collection, Image
 from ..model.encoded import Alignment
-from ..model.encoder import Encoder
 from .show import show_grounding
 
 # %% ../../nbs/look/03_view.ipynb #a282afc8
@@ -223,10 +221,7 @@ def _repr_mimebundle_(self:AlignmentView, include=None, exclude=None):
 
 # %% ../../nbs/look/03_view.ipynb #c943e0b7
 def view(
-    model:Encoder|Alignment|Sequence[Alignment], # A model, or alignments
-    image:Image|Regions|str|Path|None=None, # For a model: an image, its regions or a picture
-    captions:str|Sequence[str]=(), # For a model: a sentence, or several
+    alignments:Alignment|Sequence[Alignment], # Such as `model.align(image, sentence)` gives
 ) -> AlignmentView: # Shows itself; `save("kite.html")` keeps it
-    "Align sentences with an image and show the result: hover over a word and see its box."
-    if not isinstance(model, Encoder): return AlignmentView(model)
-    return AlignmentView([model.align(image, caption) for caption in _listed(captions)])
+    "Show alignments: hover over a word and see its box."
+    return AlignmentView(alignments)

@@ -94,7 +94,8 @@ def sentence(self:_SiteBuilder, caption):
     answers = self.answers(self.sim[:,caption], true)
     pictures = [a | {"name": self.collection.image_ids[row], "thumbnail": self.thumbnail(row)} for row,a in answers]
     return {"anchor": f"s{caption}", "text": _caption_buttons([self.align(row, caption) for row,_ in answers]),
-            "rank": int(self.ranks.t2i[caption]) if self.known else None, "answers": pictures}
+            "rank": int(self.ranks.t2i[caption]) if self.known else None, "answers": pictures,
+            "verdict": "" if self.known else self.result.hits[caption].verdict}
 
 # %% ../../nbs/look/06_website.ipynb #3465598f
 @patch
