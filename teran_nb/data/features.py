@@ -197,7 +197,6 @@ class FeatureWriter:
             if self.source_hash and not self.ids: shutil.rmtree(self.tmp) # there is nothing to continue
             if error is not None: raise error
             if not self.ids: raise ValueError(f"no image was added to {self.path}; no store was written")
-        (self.path/"state.json").unlink(missing_ok=True) # only now, so that a writer that is killed before can be continued
 
     def put(self,
         part:str, # Name of a part
@@ -215,6 +214,7 @@ class FeatureWriter:
         "Write the manifest."
         manifest = self.manifest | {"class_names": self.class_names, "count": len(self.ids), "regions": self.total,
                                     "counts": dict(self.counts), "sha256": self._checksums()}
+        (self.tmp/"state.json").unlink(missing_ok=True)
         text = json.dumps(manifest | {"self": digest(manifest)}, indent=1, ensure_ascii=False)
         (self.tmp/"manifest.json").write_text(text, encoding="utf8")
 
@@ -310,13 +310,16 @@ def _continue(self:FeatureWriter):
     "Go back to what `state.json` says; work on something else, and work that was changed since, is refused."
     cure = f"remove {self.tmp} to begin again"
     path = self.tmp/"state.json"
-    if not any(self.tmp.iterdir()): self._keep()
-    if not path.is_file(): raise ValueError(f"{self.tmp} is no unfinished work of ours; rename it")
+    known = {*_parts(self.manifest, 0, 0), "image_ids", "image_ids_ends"}
+    if not path.is_file(): # a writer was killed at its very beginning or end
+        if {file.name for file in self.tmp.iterdir()} - {"manifest.json", *(f"{part}.bin" for part in known)}:
+            raise ValueError(f"{self.tmp} is no unfinished work of ours; rename it")
+        for file in self.tmp.iterdir(): file.unlink()
+        self._keep()
     state = read_json(path, _State, cure)
     if state.pop("self", "") != digest(state): raise ValueError(f"{path} does not match its checksum; {cure}")
     if state["about"] != self.about:
         raise ValueError(f"{self.tmp} is unfinished work on another source or with other settings; {cure}")
-    known = {*_parts(self.manifest, 0, 0), "image_ids", "image_ids_ends"}
     for part,size in state["sizes"].items():
         file = self.tmp/f"{part}.bin"
         is_long_enough = part in known and require_file(file).stat().st_size >= size
