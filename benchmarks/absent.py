@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 from teran_nb.core.show import markdown_table
 from teran_nb.scenes.grammar import NAMES, plural
 from teran_nb.model.network import untrained_model
-from teran_nb.search.answers import _word_cosines, best_mean, content_words, fit_presence, summed_words
+from teran_nb.search.answers import _word_cosines, best_mean, judged_words, fit_presence, summed_words
 from teran_nb.search.index import Index
 from teran_nb.training.datasets import load_data
 from teran_nb.training.runs import load_model
@@ -52,7 +52,7 @@ def absent(model, data, things, sentences):
     numbers = {j: k for k,j in enumerate(dict.fromkeys(j for rows in asked.values() for j in rows))}
     captions = model.encode_captions([data.captions.texts[j] for j in numbers])
     sim,cosines = model.similarity(images, captions).cpu().float(),_word_cosines(images, captions)
-    columns = np.cumsum([0,*[len(content_words(captions[k])) for k in range(len(captions))]])
+    columns = np.cumsum([0,*[len(judged_words(captions[k])) for k in range(len(captions))]])
     rows,everything = [],[]
     for thing,gone in without.items():
         remain = (~gone).nonzero().ravel().tolist()

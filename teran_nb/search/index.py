@@ -34,7 +34,7 @@ from .first_stage import FirstStage, everyday_sentences
 from .backends import Layout, MemoryBackend, RESERVED, Request, StoredImage, plain_value, read_conditions
 from .qdrant import open_edge
 from .server import ServerBackend
-from .answers import Answers, Hit, Hits, Presence, content_words, fit_presence, split_without, summed_words
+from .answers import Answers, Hit, Hits, Presence, judged_words, fit_presence, split_without, summed_words
 
 # %% ../../nbs/search/05_index.ipynb #0e46a257
 class Index:
@@ -447,7 +447,7 @@ def _judged(self:Index, caption, where):
     score = np.mean(scores)/(summed_words([caption], self.pooling) or 1)
     conditions = self._conditions(where)
     levels = []
-    for row in content_words(caption):
+    for row in judged_words(caption):
         word = F.normalize(caption.parts.values[[row]], dim=1)
         best = self._propose(Encoded(None, Packed(word, [0,1]), [""]), few, self.candidates, conditions, pooling="mrsw")
         levels.append(np.mean([image.score for image in best]))
