@@ -212,16 +212,21 @@ def fit_presence(
     vectors = F.normalize(torch.cat([captions.parts[j][list(each)].float() for j,each in enumerate(words)]), dim=1)
     numbers,cosines = _numbers(vectors),_word_cosines(images, captions)
     mentions = [[set(re.findall(r"\w+", text.casefold())) for text in of_image] for of_image in texts]
-    things = {text: of_word.index(text) for text in of_word if len({asked[k] for k,other in enumerate(of_word) if other == text}) > 1}
+    captions_of = {}
+    for text,j in zip(of_word, asked.tolist()): captions_of.setdefault(text, {})[j] = 1
+    names = list(captions_of)
+    kinds = torch.tensor([names.index(text) for text in of_word])
+    means = F.normalize(torch.zeros(len(names), vectors.shape[1]).index_add(0, kinds, vectors), dim=1)
+    things = {text: of_word.index(text) for text in names if len(captions_of[text]) > 1}
     x,there,word_cosines,is_shown = [],[],[],[]
     chosen = [list(things)[k] for k in torch.randperm(len(things), generator=g)[:_THINGS].tolist()]
     for thing in chosen:
-        near = {of_word[k] for k in ((vectors @ vectors[things[thing]]) > _NEAR).nonzero().ravel().tolist()} | {thing}
+        near = {names[k] for k in (means @ means[names.index(thing)] > _NEAR).nonzero().ravel().tolist()}
         gone = torch.tensor([any(near & said for said in of_image) for of_image in mentions])
         if gone.sum() > len(images) - 50: continue
         rest = ~gone[owner[asked]]
         expected = numbers @ _ridge(numbers[rest], best_mean(cosines[~gone][:,rest]))
-        for j in list(dict.fromkeys(asked[k].item() for k,text in enumerate(of_word) if text == thing))[:8]:
+        for j in list(captions_of[thing])[:8]:
             others = torch.zeros_like(gone)
             others[torch.randperm(len(gone), generator=g)[:int(gone.sum())]] = True
             span = slice(columns[j], columns[j+1])
