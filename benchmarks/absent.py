@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 from teran_nb.core.show import markdown_table
 from teran_nb.scenes.grammar import NAMES, plural
 from teran_nb.model.network import untrained_model
-from teran_nb.search.answers import _best_mean, fit_presence, summed_words
+from teran_nb.search.answers import _word_cosines, best_mean, judged_words, fit_presence, summed_words
 from teran_nb.search.index import Index
 from teran_nb.training.datasets import load_data
 from teran_nb.training.runs import load_model
@@ -37,34 +37,40 @@ def absent(model, data, things, sentences):
     encoded = model.encode_captions(texts)
     row_of = {text: row for row,text in enumerate(texts)}
     model.encode_captions = lambda texts: encoded[[row_of[text] for text in texts]] # once for all fits
-    captions = model.encode_captions(data.captions.texts)
-    sim = model.similarity(images, captions).cpu().float()
     owner = torch.as_tensor(np.asarray(data.captions.image_of)).long()
     said = [words_of(text) for text in data.captions.texts]
     texts = [[] for _ in range(len(data))]
     for text,i in zip(data.captions.texts, owner.tolist()): texts[i].append(text)
     g = torch.Generator().manual_seed(0)
-    rows,everything = [],[]
+    asked,without = {},{}
     for thing,words in things.items():
         mentions = torch.tensor([bool(words & s) for s in said])
-        gone = torch.zeros(len(data)).bool()
-        gone[owner[mentions]] = True
-        asked = mentions.nonzero().ravel()
-        asked = asked[torch.randperm(len(asked), generator=g)[:sentences]].tolist()
+        without[thing] = torch.zeros(len(data)).bool()
+        without[thing][owner[mentions]] = True
+        rows = mentions.nonzero().ravel()
+        asked[thing] = rows[torch.randperm(len(rows), generator=g)[:sentences]].tolist()
+    numbers = {j: k for k,j in enumerate(dict.fromkeys(j for rows in asked.values() for j in rows))}
+    captions = model.encode_captions([data.captions.texts[j] for j in numbers])
+    sim,cosines = model.similarity(images, captions).cpu().float(),_word_cosines(images, captions)
+    columns = np.cumsum([0,*[len(judged_words(captions[k])) for k in range(len(captions))]])
+    rows,everything = [],[]
+    for thing,gone in without.items():
         remain = (~gone).nonzero().ravel().tolist()
-        if not asked or len(remain) < 50: continue
+        if not asked[thing] or len(remain) < 50: continue
         presence = fit_presence(model, images[remain], [texts[i] for i in remain])
         if presence is None: continue
         values = []
-        for j in asked:
+        for j in asked[thing]:
+            k = numbers[j]
             out = torch.zeros(len(data)).bool()
             out[torch.randperm(len(data), generator=g)[:int(gone.sum())]] = True
-            for k,left in enumerate((gone,out)):
+            for label,left in enumerate((gone,out)):
                 kept = ~left
                 kept[owner[j]] = False
-                scores = sim[kept,j]/(summed_words([captions[[j]]], model.pooling) or 1)
-                best = _best_mean(scores[:,None])[0].item()
-                values.append((k, scores.max().item(), best, presence.of_scores([best])))
+                scores = sim[kept,k]/(summed_words([captions[[k]]], model.pooling) or 1)
+                best = best_mean(scores).item()
+                p,_ = presence.judge(captions[k], best, best_mean(cosines[kept][:,columns[k]:columns[k+1]]))
+                values.append((label, scores.max().item(), best, p))
         values = torch.tensor(values)
         everything.append(values)
         here,away = values[values[:,0] == 1],values[values[:,0] == 0]

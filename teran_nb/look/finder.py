@@ -28,7 +28,7 @@ from ..model.encoded import Alignment
 from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder
 from ..measure.retrieval import ranking, ranks
-from ..search.answers import Hits, fit_presence, split_without, summed_words
+from ..search.answers import Hits, fit_presence, split_without
 from ..search.index import Index, ask as ask_images
 from .galleries import RegionMatch, best_regions, piece_vectors, unread_words
 from .view import AlignmentView
@@ -329,12 +329,7 @@ def verdict(self:Finder,
     if isinstance(images, Index) or self.pooling or model.info.is_cross_encoder or model.info.not_indexed: return best.verdict
     presence = self.once(("presence",name), lambda: self._fit_presence(name))
     if presence is None: return best.verdict
-    asked,count = self.asked[name],max(1, min(20, len(images)//50))
-    if self.without: best = ask_images(model, images, asked, count)[0]
-    words = summed_words([asked], model.pooling) or 1
-    def read(image_id, score): return replace(best.read(image_id, score), presence=presence)
-    judged = Hits(best.ids[:count], [score/words for score in best.scores[:count]], read)
-    return Hits([], [], read, best=lambda: judged, presence=presence).verdict
+    return Hits([], [], best.read, judge=lambda: presence.of_images(model, images, self.asked[name])).verdict
 
 # %% ../../nbs/look/04_finder.ipynb #0d61462c
 def _words_in(spans, span):

@@ -47,7 +47,7 @@ class Layout:
     is_learned:bool=False # Whether every image has its vector by the stored first stage
     candidates:Count=0 # Images that the second stage compares; 0: not measured yet, so all
     measured:Count=0 # Images of the index when the candidates were measured
-    presence:tuple[float,...]=() # Fields of the `Presence` that was fitted; empty: none
+    presence:tuple[tuple[float,...],...]=() # Fields of the `Presence` that was fitted; empty: none
     judged:Count=0 # Images of the index when it was fitted
     @property
     def ranks_by_whole(self) -> bool: return bool(self.whole_dim) and not self.global_weight # Whether one vector a side is the score

@@ -6,7 +6,7 @@
 __all__ = ['FIRST_DIM', 'MEASURED', 'adds_words', 'FirstStage', 'everyday_sentences']
 
 # %% ../../nbs/search/00_first_stage.ipynb #3299403e
-from random import Random
+from importlib.resources import files
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,6 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ..core.packed import Packed
-from ..photos.detectors import EVERYDAY_THINGS
 from ..model.alignment import POOLINGS
 from ..model.similarity import similarity
 
@@ -157,18 +156,6 @@ def of_tensors(cls:FirstStage,
     return stage
 
 # %% ../../nbs/search/00_first_stage.ipynb #33b451dc
-_SUBJECTS = "a man,a woman,a boy,a girl,a child,two people,a group of people,a dog,two dogs,a cat,a horse,some birds".split(",")
-_COLOURS = "red,blue,green,yellow,black,white,brown,orange,pink,small,large,old,wooden".split(",")
-_ACTIONS = "stands,sits,walks,runs,plays,jumps,lies,is seen,waits,smiles".split(",")
-_RELATIONS = "with,next to,behind,in front of,on,under,near,holding".split(",")
-_PLACES = ",in the grass,on the beach,in the snow,on the street,in a field,near the water,in a park,in a room,at night".split(",")
-
-def everyday_sentences(
-    count:int=2000, # How many
-) -> list[str]: # The same ones every time
-    "Sentences about people, animals and things in photographs."
-    choice = Random(0).choice
-    def thing(): return f"a {choice(_COLOURS)} {choice(EVERYDAY_THINGS)}"
-    def subject(): return choice((choice(_SUBJECTS),thing()))
-    def one(): return f"{subject()} {choice(_ACTIONS)} {choice(_RELATIONS)} {thing()} {choice(_PLACES)}".strip()
-    return [one() for _ in range(count)]
+def everyday_sentences() -> list[str]: # 2,000
+    "Sentences of this package, about photographs and about drawn scenes."
+    return (files("teran_nb.search")/"sentences.txt").read_text(encoding="utf8").splitlines()

@@ -34,7 +34,7 @@ from .first_stage import FirstStage, everyday_sentences
 from .backends import Layout, MemoryBackend, RESERVED, Request, StoredImage, plain_value, read_conditions
 from .qdrant import open_edge
 from .server import ServerBackend
-from .answers import Answers, Hit, Hits, Presence, fit_presence, split_without, summed_words
+from .answers import Answers, Hit, Hits, Presence, judged_words, fit_presence, split_without, summed_words
 
 # %% ../../nbs/search/05_index.ipynb #0e46a257
 class Index:
@@ -281,7 +281,11 @@ def _sample_sentences(self:Index, sentences, regions):
         owner = torch.randint(len(regions), (_SAMPLE_SENTENCES,), generator=g)
         sets = [regions[i][torch.randint(len(regions[i]), (8,), generator=g)] for i in owner.tolist() if len(regions[i])]
         return Encoded(None, Packed.from_sets(sets))
-    texts = list(dict.fromkeys(given_sentences(sentences) if len(sentences) else everyday_sentences()))
+    texts = given_sentences(sentences) if len(sentences) else everyday_sentences()
+    if not len(sentences):
+        known = [text for text in texts if all(map(self.model.is_known, text.split()))]
+        texts = known if len(known) >= 500 else texts
+    texts = list(dict.fromkeys(texts))
     chosen = torch.randperm(len(texts), generator=g)[:_SAMPLE_SENTENCES].tolist()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore") # about words that the model does not know
@@ -368,7 +372,7 @@ def _judge(self:Index, images):
     texts_of = {name: [] for name in images.image_ids}
     for text,i in zip(images.captions.texts, images.captions.image_of): texts_of[images.image_ids[int(i)]].append(text)
     fitted = fit_presence(model, sample, [texts_of.get(name, ()) for name in sample.names])
-    values = () if fitted is None else (fitted.slope,fitted.middle,fitted.word_slope,fitted.word_middle)
+    values = () if fitted is None else (fitted.weights,fitted.word,fitted.expected)
     self.backend.save(replace(layout, presence=values, judged=len(self)))
 
 # %% ../../nbs/search/05_index.ipynb #13437099
@@ -420,7 +424,7 @@ def search(self:Index,
     wanted,other = split_without(caption.names[0])
     note = f"To leave out what shows it: `search({wanted!r}, without={other!r})`" if other else ""
     return Hits([image.image_id for _,image in ranked], [score for score,_ in ranked], partial(self._hit, caption, pooling, known),
-                note, None if pooling else partial(self._alone, caption, where), self.presence)
+                note, partial(self._judged, caption, where) if self.presence and len(caption.words) and not pooling else None)
 
 @patch
 def _conditions(self:Index, where):
@@ -435,12 +439,19 @@ def _conditions(self:Index, where):
     return conditions
 
 @patch
-def _alone(self:Index, caption, where):
-    "As many of the best images of a sentence as its presence is judged by."
-    count = len(self)//50 if len(self) <= _JUDGED else len(self)//100 # the share of images that the fit took
-    hits = self.search(caption, min(max(1, count), 20 if len(self) <= _JUDGED else 100), where)
-    hits.scores = [score/(summed_words([caption], self.pooling) or 1) for score in hits.scores]
-    return hits
+def _judged(self:Index, caption, where):
+    "Probability that any image shows a sentence, and the word that is shown least; by the share of images that the fit took."
+    few = min(20, max(1, len(self)//50)) if len(self) <= _JUDGED else min(100, len(self)//100)
+    scores = self.search(caption, few, where).scores
+    if not scores: return 0.,""
+    score = np.mean(scores)/(summed_words([caption], self.pooling) or 1)
+    conditions = self._conditions(where)
+    levels = []
+    for row in judged_words(caption):
+        word = F.normalize(caption.parts.values[[row]], dim=1)
+        best = self._propose(Encoded(None, Packed(word, [0,1]), [""]), few, self.candidates, conditions, pooling="mrsw")
+        levels.append(np.mean([image.score for image in best]))
+    return self.presence.judge(caption, score, torch.tensor(levels).float())
 
 # %% ../../nbs/search/05_index.ipynb #9605c2af
 @patch
