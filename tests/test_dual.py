@@ -83,7 +83,7 @@ def test_small_pictures_have_boxes_in_pixels_of_the_features(drawn, clip, tmp_pa
 
 def test_the_pictures_of_a_dataset_are_read(drawn, clip, tmp_path):
     few = drawn.select(range(4))
-    pictures = load_data(save_dataset(to_dataset(few), tmp_path / "pictures", captions="captions", ids="image_id"))
+    pictures = load_data(save_dataset(to_dataset(few), tmp_path / "pictures", captions="captions", ids="image_id", root=few[0].path.parent))
     model = load_model(clip)
     assert np.array_equal(model.encode_images(pictures).whole, model.encode_images(few).whole)
     assert evaluate(model, pictures).sim.shape == (4, len(few.captions))

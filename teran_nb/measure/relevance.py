@@ -17,7 +17,7 @@ from fastcore.basics import patch
 from rapidfuzz.distance import LCSseq
 from rapidfuzz.process import cdist
 
-from ..core.files import atomic, digest, home, require_file, require_space, user_path
+from ..core.files import atomic, digest, home, reading, require_file, require_space, user_path
 from ..core.show import MarkdownRepr, markdown_table, progress
 from ..data.captions import Captions
 from .spice import Tuples, parse_tuples, read_tuples, spice_blocks
@@ -187,10 +187,12 @@ def spice(
     cache:str|Path|None=None, # Folder of the cached file; `relevance` in `home()` by default
 ) -> Relevance: # SPICE of every caption with every image, float32, memory-mapped, at most 1
     "SPICE relevance of a split, computed once."
+    where = tuples if isinstance(tuples, (str,Path)) else "the tuples"
     if tuples is None: tuples = parse_tuples(captions)
     elif isinstance(tuples, (str,Path)): tuples = read_tuples(tuples)
-    of_captions = [tuples[text] for text in captions.texts]
-    of_images = [tuples[texts] for texts in captions.texts_by_image()]
+    with reading(where, "do not fit these captions", ""):
+        of_captions = [tuples[text] for text in captions.texts]
+        of_images = [tuples[texts] for texts in captions.texts_by_image()]
     fingerprint = _captions_digest(captions)
     key = digest([fingerprint, of_captions, of_images, sorted((word,sorted(s)) for word,s in tuples.synsets.items())])
     path = user_path(cache or home()/"relevance")/f"spice-v1-{key[:32]}.npy"

@@ -199,7 +199,7 @@ def _read(name, folder=""):
     notes = re.findall("^# ([A-Z, ]+: .*)$", text, re.MULTILINE)
     base = values.pop("base", "")
     if not base: return values,notes
-    base_values,base_notes = _read(str(base), folder)
+    with reading(path, "has a base that is none", "correct it"): base_values,base_notes = _read(str(base), folder)
     if values.keys() & {"test","members"}: values["trained_as"] = base
     return base_values | values,notes or base_notes
 

@@ -130,6 +130,9 @@ def million_images(folder, n):
         w.put("offsets", np.arange(1, MILLION + 1, dtype="<i8"))
         w.put("values", np.zeros((MILLION, 2), "<f2"))
         w.ids, w.total = {f"im{i}": 1 for i in range(MILLION)}, MILLION
+        names = [name.encode() for name in w.ids]
+        w.put("image_ids", np.frombuffer(b"".join(names), np.uint8))
+        w.put("image_ids_ends", np.cumsum([len(name) for name in names], dtype="<i8"))
     start = time.process_time()
     store = Features(folder / "store")
     assert len(store[f"im{MILLION - 1}"]) == 1

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import warnings
 import zipfile
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 
@@ -150,7 +151,7 @@ def change_json(data, rng, _):
             other = rng.choice(list(parent))
             parent[last], parent[other] = parent[other], parent[last]
         else:
-            parent[last] = rng.choice(SPECIAL)
+            parent[last] = deepcopy(rng.choice(SPECIAL))  # a list of it may be changed again
     if isinstance(value, dict) and "self" in value:
         value["self"] = digest({k: v for k, v in value.items() if k != "self"})
     changed = json.dumps(value).encode()
