@@ -412,7 +412,7 @@ def edit_json(path, **changes):
 DAMAGES = {  # what is done to the folder, the error at opening, a part of its sentence
     "other dim": (lambda f: edit_json(f / "index.json", dim=8), ValueError, "first_stage.safetensors is no first stage of this index (its words have 16 numbers, regions 8); copy the index again"),
     "dim is a text": (lambda f: edit_json(f / "index.json", dim="?"), ValueError, "index.json is no layout of an index (Layout.dim"),
-    "unknown field": (lambda f: edit_json(f / "index.json", int8=True), ValueError, "index.json is no layout of an index (Layout"),
+    "unknown field": (lambda f: edit_json(f / "index.json", int8=True), ValueError, "index.json is no layout of an index (unknown field of Layout 'int8'"),
     "layout cut": (lambda f: (f / "index.json").write_text((f / "index.json").read_text()[:20]), ValueError, "index.json is not JSON"),
     "layout missing": (lambda f: (f / "index.json").unlink(), FileNotFoundError, "is no index: index.json is not there; copy the index again"),
     "engine's files missing": (lambda f: shutil.rmtree(f / "shard"), FileNotFoundError, "shard is not there; copy the index again"),

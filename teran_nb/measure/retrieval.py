@@ -31,6 +31,7 @@ def ranking(
 ) -> Tensor: # Candidates from best to worst, `(queries, k)`
     "Order candidates: higher similarity first, among ties the lower index first."
     sim = torch.as_tensor(sim)
+    if sim.isnan().any(): raise ValueError(f"{int(sim.isnan().sum()):,} similarities are NaN; the model or its input is broken")
     if k is None or k >= sim.shape[1]: return _argsort(sim)[:,:k]
     values,candidates = sim.topk(k+1, dim=1)
     candidates = candidates[:,:k].sort(dim=1)[0]
