@@ -77,7 +77,7 @@ class Pooling:
     def __post_init__(self):
         if isinstance(self.formula, torch.nn.Module) and list(self.formula.parameters()):
             raise ValueError(f"pooling {self.name!r} has weights, which are not trained; write a head "
-                             "(model/06_heads.ipynb)")
+                             "(model/05_heads.ipynb)")
         object.__setattr__(self, "title", self.title or self.name)
         object.__setattr__(self, "sum_over", tuple(self.sum_over)) # a list becomes a tuple
     def __call__(self, align:Tensor, region_mask:Tensor, word_mask:Tensor, *self_cosines:Tensor) -> Tensor:
