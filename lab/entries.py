@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from scipy.special import stdtrit
 
 from teran_nb.core.config import one_of
-from teran_nb.core.files import digest, project_path, read_json, write_json
+from teran_nb.core.files import digest, locked, project_path, read_json, write_json
 from teran_nb.data.collection import Collection
 from teran_nb.measure.results import OF_SEED, OWN_LINE, Measured, Result, read_result
 from teran_nb.training.datasets import load_data
@@ -63,6 +63,7 @@ class Entry(BaseModel):
     def _consistent(self):
         missing = {"protocol","candidates"} - self.conditions.keys()
         if missing: raise ValueError(f"the conditions have no {min(missing)}")
+        if not isinstance(self.conditions["protocol"], str): raise ValueError("the protocol is no text")
         seeds = [record.seed for record in self.records]
         for seed in seeds:
             if seeds.count(seed) > 1: raise ValueError(f"the seed {seed} occurs twice; keep one record of it")
@@ -238,25 +239,27 @@ def enter(
     data: str = "",  # What they were measured on, as in `load_data`; by default what each run was trained on
 ) -> list[Path]:  # One file a row
     "Enter results in the registry; a seed that is entered again replaces the former one."
-    entries = {}
     fingerprint_of = _fingerprints(results, data)
-    for row, seeds in results.lines.items():
-        path = entry_path(table, row)
-        stored = entries.get(path) or (read_entry(path) if path.is_file() else None)
-        if stored and stored.row != row: raise ValueError(f"{path} is the file of the row {stored.row!r}; give the row {row!r} another name")
-        conditions = stored.conditions if stored else _shared_conditions(seeds[0])
-        records = {record.seed: record for record in stored.records} if stored else {}
-        for result in seeds:
-            _require_same(_shared_conditions(result), conditions, path)
-            record = record_of(result, command, fingerprint_of(result))
-            if re.search(r"\w\+", record.commit):
-                raise ValueError(f"{path}: seed {record.seed} was measured at commit {record.commit} with changed files, so others cannot repeat it; "
-                                 "commit first, and run again into a new folder of runs")
-            records[record.seed] = record
-        content = {"row": row, "conditions": conditions, "records": [record.model_dump() for record in records.values()]}
-        entries[path] = _checked_entry(json.loads(json.dumps(content)), path)
-    for path, entry in entries.items(): write_json(path, entry.model_dump())
-    return list(entries)
+    project_path(table).mkdir(parents=True, exist_ok=True)
+    with locked(project_path(table)):
+        entries = {}
+        for row, seeds in results.lines.items():
+            path = entry_path(table, row)
+            stored = entries.get(path) or (read_entry(path) if path.is_file() else None)
+            if stored and stored.row != row: raise ValueError(f"{path} is the file of the row {stored.row!r}; give the row {row!r} another name")
+            conditions = stored.conditions if stored else _shared_conditions(seeds[0])
+            records = {record.seed: record for record in stored.records} if stored else {}
+            for result in seeds:
+                _require_same(_shared_conditions(result), conditions, path)
+                record = record_of(result, command, fingerprint_of(result))
+                if re.search(r"\w\+", record.commit):
+                    raise ValueError(f"{path}: seed {record.seed} was measured at commit {record.commit} with changed files, so others cannot repeat it; "
+                                     "commit first, and run again into a new folder of runs")
+                records[record.seed] = record
+            content = {"row": row, "conditions": conditions, "records": [record.model_dump() for record in records.values()]}
+            entries[path] = _checked_entry(json.loads(json.dumps(content)), path)
+        for path, entry in entries.items(): write_json(path, entry.model_dump())
+        return list(entries)
 
 
 def _shared_conditions(result):

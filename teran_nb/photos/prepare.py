@@ -306,6 +306,7 @@ def prepare(
         raise ValueError(f"{output} is inside the folder of pictures; choose another output")
     work = output.with_name(f".{output.name}.preparing")
     begun = (work/"features").exists() or (work/".features.unfinished").exists()
+    is_ours = begun or not work.exists()
     path = work/"sources.json"
     if begun and read_json(path, dict, f"remove {work}") != _feature_state(state, sources):
         raise ValueError(f"{work} is unfinished work of other sources; repeat them, or remove that folder")
@@ -320,7 +321,7 @@ def prepare(
         os.replace(work, output)
         is_done = True
     finally: # after an error, work with features is kept
-        if not is_done and not ((work/"features").exists() or (work/".features.unfinished").exists()):
+        if is_ours and not is_done and not ((work/"features").exists() or (work/".features.unfinished").exists()):
             shutil.rmtree(work, ignore_errors=True)
     return _open_prepared(output, state)
 
