@@ -70,8 +70,13 @@ _BLANK = Image.new("RGB", (8,8)) # A picture that every model can read
 
 def image_processor_settings(
     name:str, # Hugging Face name or folder
+    config:PretrainedConfig|None=None, # The model's configuration, which says it for a model of timm
 ) -> dict: # Content of its `preprocessor_config.json`
     "The settings of a model's image processor; empty, with a warning, if there are none."
+    if getattr(config, "model_type", "") == "timm_wrapper":
+        by_timm = config.pretrained_cfg
+        resample = 2 if by_timm.get("interpolation") == "bilinear" else 3
+        return {"size": by_timm["input_size"][1:], "image_mean": by_timm["mean"], "image_std": by_timm["std"], "resample": resample}
     get = ImageProcessingMixin.get_image_processor_dict
     if not os.path.isdir(name): # a hub that does not answer says nothing about the model
         return load_from_hub(get, name, "image processor", "copy the model with its preprocessor_config.json")[0]
@@ -115,7 +120,7 @@ def preprocessing_of(
     size:int=0, # Pixels of a side, instead of the image processor's
 ) -> Preprocessing: # What its image processor does, without torchvision
     "Read how the pictures of a model are preprocessed."
-    settings = image_processor_settings(name)
+    settings = image_processor_settings(name, config)
     with loading(name, "vision model", "copy its preprocessor_config.json again"):
         edges = _edges(settings, _size_setting(settings, config, crop=not keep_shape), keep_shape, size)
         square = getattr(config, "model_type", "") == "owlv2"
@@ -235,7 +240,9 @@ class Backbone:
         self.preprocessing = preprocessing_of(name, model.config, size=size)
         self.asked_size = size
         self.size = self.preprocessing.input_size # height and width of the input
-        patch_size = getattr(model.config, "patch_size", None) or 1
+        by_timm = getattr(model, "timm_model", None) # inside the wrapper of transformers
+        patch_size = getattr(getattr(by_timm, "patch_embed", model.config), "patch_size", None) or 1
+        self.is_channels_last = getattr(by_timm, "output_fmt", "") == "NHWC"
         self.patch = patch_size if isinstance(patch_size, int) else patch_size[0]
         if size % self.patch:
             nearest = round(size/self.patch)*self.patch or self.patch
@@ -258,11 +265,13 @@ class Backbone:
         "Feature maps of preprocessed pictures."
         inputs = {"pixel_values": x, **self.options}
         if self.config.model_type.startswith("siglip2"): inputs = _patchified(x, self.patch)
-        return _as_map(self.model(**inputs).last_hidden_state, x.shape[-2:], self.patch).float()
+        out = self.model(**inputs).last_hidden_state
+        if self.is_channels_last: out = out.movedim(-1, 1)
+        return _as_map(out, x.shape[-2:], self.patch).float()
     def save(self, folder:Path) -> None:
         "Write architecture and preprocessing, without the weights."
         self.full_config.save_pretrained(folder)
-        write_json(folder/"preprocessor_config.json", image_processor_settings(self.source))
+        write_json(folder/"preprocessor_config.json", image_processor_settings(self.source, self.full_config))
     def covered(self, shape:tuple[int,int]) -> tuple[float,float]:
         "Fractions of the input's height and width that a map of (h, w) covers; a remainder below a patch is cut off."
         if self.patch == 1: return 1., 1.

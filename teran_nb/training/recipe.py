@@ -78,7 +78,7 @@ class TrainConfig:
     select:str="ndcg" # Validation metric: `ndcg` (TERAN section 7), `rsum`, `grounding`, `t2i_r1`, `t2i_ndcg_spice`, one of your own
     patience:Count=0 # Training ends after so many epochs without a better one (early stopping); 0 for never
     # reading and seed
-    workers:Count=0 # Processes that read batches; 0 to read in this process
+    workers:Annotated[int,Field(ge=0, le=256)]=0 # Processes that read batches; 0 to read in this process
     seed:Annotated[int,Field(ge=0, lt=2**63)]=0 # Of the choice of batches, of dropout and of masks
     def __post_init__(self):
         one_of(self.schedule, RATE_SCHEDULES, "schedule")
@@ -106,7 +106,7 @@ class Recipe(MarkdownRepr):
     network:NetworkConfig=NetworkConfig() # What is built
     train:TrainConfig=TrainConfig() # How it is trained
     test:dict[str,Any]=field(default_factory=dict) # Fields of the network that change after training
-    members:Positive=1 # Models of an ensemble, with consecutive seeds
+    members:Annotated[int,Field(ge=1, le=100)]=1 # Models of an ensemble, with consecutive seeds
     begins:str="" # Recipe, run or file of a UNITER whose weights it begins with; random weights when empty
     trained_as:str="" # Recipe with the same training; its own name when empty
     tokenizer:str="" # Folder or name of the text model of a UNITER that it begins with; empty: `bert-base-cased`
