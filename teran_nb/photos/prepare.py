@@ -151,16 +151,16 @@ def _cure_of_names(captions, image_ids):
 
 # %% ../../nbs/photos/06_prepare.ipynb #ffa97e74
 def _extract(sources, files, work, extractor, batch_size, workers, device, show_progress_bar):
-    "Extract the chosen pictures; gives the files that were left out, with reasons."
+    "Extract the chosen pictures."
     captions,notes = _read_captions(sources, files)
     if captions is not None and captions.splits is None: # said now, because the work takes long
         warnings.warn(": ".join(notes[-1]), stacklevel=4) # at the call of `prepare`
     names,splits = (list(files),None) if captions is None else (captions.image_ids,captions.splits)
     extractor = extractor or build_extractor(sources.extractor, sources.extractor_settings, device)
     chosen = [names[i] for i in chosen_images(sources, names, splits)]
-    return extract_folder(
+    extract_folder(
         sources.picture_folder, extractor, work/"features", batch_size, workers, sources.bad, work/"thumbnails",
-        resume=True, show_progress_bar=show_progress_bar, only=chosen).left_out
+        resume=True, show_progress_bar=show_progress_bar, only=chosen)
 
 def _picture_sizes(files, pattern):
     "Sizes of upright pictures, from the headers of their files, under every name that features may use."
@@ -176,7 +176,7 @@ def _picture_sizes(files, pattern):
     return shorter | sizes
 
 def _convert(sources, files, work, show_progress_bar):
-    "Convert published features; gives the rows that were left out, with reasons."
+    "Convert published features."
     sizes = sources.sizes or None
     if sizes == "pictures":
         sizes = work/"sizes.json"
@@ -185,7 +185,7 @@ def _convert(sources, files, work, show_progress_bar):
     options = sources.feature_options | {k: str(v) for k,v in _files_in(sources.feature_options, "ids", "classes").items()}
     source = Source(tuple(sources.feature_files), sources.format, sizes, sources.pattern, **options)
     made_by = sources.made_by or f"foreign {source.format}"
-    return convert(source, work/"features", made_by, sources.bad, show_progress_bar=show_progress_bar).extraction["left_out"]
+    convert(source, work/"features", made_by, sources.bad, show_progress_bar=show_progress_bar)
 
 # %% ../../nbs/photos/06_prepare.ipynb #70a1c135
 def link_pictures(
@@ -317,7 +317,7 @@ def prepare(
             remove_leftovers(work)
             manifest = _make(sources, work, extractor, device, batch_size, workers, show_progress_bar)
             _write_sealed(work/"collection.json", {"sources": state} | manifest)
-            for name in ("left-out.json","sizes.json","sources.json"): (work/name).unlink(missing_ok=True)
+            for name in ("sizes.json","sources.json"): (work/name).unlink(missing_ok=True)
         os.replace(work, output)
         is_done = True
     finally: # after an error, work with features is kept
@@ -332,9 +332,7 @@ def _other_captions(before, now):
 def _reread_captions(sources, output, state, manifest, show_progress_bar):
     "Read a corrected captions file into a collection that is complete; its features are kept."
     with locked(output):
-        _write_sealed(output/"left-out.json", manifest["left_out"])
-        try: corrected = _make(sources, output, None, "cpu", 1, 1, show_progress_bar)
-        finally: (output/"left-out.json").unlink()
+        corrected = _make(sources, output, None, "cpu", 1, 1, show_progress_bar)
         _write_sealed(output/"collection.json", {"sources": state} | corrected) # last, so that a killed run reads them again
 
 def _make(sources, work, extractor, device, batch_size, workers, show_progress_bar):
@@ -342,14 +340,11 @@ def _make(sources, work, extractor, device, batch_size, workers, show_progress_b
     start = time.perf_counter()
     left_out = {}
     files = find_pictures(sources.picture_folder, sources.bad, left_out) if sources.pictures else {}
-    saved = work/"left-out.json"
     if not (work/"features/manifest.json").is_file():
-        if sources.features: lost = _convert(sources, files, work, show_progress_bar)
-        else: lost = _extract(sources, files, work, extractor, batch_size, workers, device, show_progress_bar)
-        _write_sealed(saved, lost)
+        if sources.features: _convert(sources, files, work, show_progress_bar)
+        else: _extract(sources, files, work, extractor, batch_size, workers, device, show_progress_bar)
     store = Features(work/"features").verify()
-    if saved.is_file(): left_out |= _read_sealed(saved, "remove it, and the reasons are read from the features")
-    else: left_out |= store.extraction.get("left_out", {})
+    left_out |= store.extraction["left_out"]
     existing = store.image_ids if sources.features else files
     captions,notes = _read_captions(sources, existing, store.image_ids)
     if captions is None: captions = Captions([], [], store.image_ids)
