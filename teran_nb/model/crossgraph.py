@@ -26,6 +26,8 @@ class CrossGraphConfig:
     image:bool=True # Whether regions are rebuilt and compared; *w/o-i* when off
     text:bool=True # Whether words are rebuilt and compared; *w/o-t* when off
     graph:bool=True # Whether nodes exchange messages; *w/o cross graph* when off: the nodes are the concepts
+    def __post_init__(self):
+        if not (self.image or self.text): raise ValueError("a similarity needs a side: image, text or both")
 
 # %% ../../nbs/model/10_crossgraph.ipynb #9f130913
 class CrossGraph(CrossEncoderHead):

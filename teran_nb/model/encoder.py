@@ -231,6 +231,8 @@ def _check_encoder(encoder, images, captions):
                          "the fingerprint, so set both")
     one_of(encoder.info.reads, ("regions","pictures","both"), "value of info.reads")
     images,captions = list(as_images(images)),given_sentences(captions)
+    if len(images) < 2 or len(captions) < 2:
+        raise ValueError(f"{len(images)} images and {len(captions)} captions show no batch; give at least two of each")
     sides = []
     for method,items,names in (("encode_images",images,[image.id for image in images]),("encode_captions",captions,captions)):
         encode = getattr(encoder, method)

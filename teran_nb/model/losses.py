@@ -140,10 +140,12 @@ class Loss:
     learned:dict=field(default_factory=dict) # Parameters that are trained with the model, with their start values
     pair_formula:Callable|None=None # Another loss, added: `(regions, region_mask, words, word_mask, ...)` of true pairs
     def __post_init__(self):
-        for name in self.learned:
+        for name,start in self.learned.items():
             formulas = [formula for formula in (self.formula,self.pair_formula) if formula]
             if not any(name in signature(formula).parameters for formula in formulas):
                 raise ValueError(f"loss {self.name!r} learns {name}, which its formula does not take")
+            if name == "scale" and not 0 < start <= 100:
+                raise ValueError(f"loss {self.name!r} starts with scale={start}; a learned scale is above 0, at most 100")
 
 LOSSES = { # By name
     "triplet": Loss("triplet", triplet),

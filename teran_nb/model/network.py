@@ -229,7 +229,13 @@ def similarity(self:Network,
     **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
+    for option in options: one_of(option, BlockOptions.__annotations__, "option")
+    if pooling and (head not in ("","alignment") or rerank):
+        raise ValueError("pooling ranks by the alignment; leave head and rerank empty")
     chosen = self.head("alignment" if pooling else head)
+    if rerank and not chosen.is_cross_encoder:
+        raise ValueError(f"rerank={rerank} needs a head that reads image and caption together, and "
+                         f"{head or self.config.ranking_head!r} is none; leave it 0")
     images,captions = self.ensure_encoded(images, captions)
     def score(head, **options):
         if head.ranks_by_alignment: options["pooling"] = pooling or self.config.pooling

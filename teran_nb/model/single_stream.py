@@ -189,6 +189,9 @@ class JointTraining:
     hard_negatives:Count=0 # Images, and captions, that are the negatives of a pair; 0: the other pairs of the batch
     candidates:Count=399 # Further images drawn for a batch, each with a caption, among which the hard negatives are found
     sigmoid_scores:bool=False # The triplet loss compares the sigmoids of scores, as UNITER's code does
+    def __post_init__(self):
+        if self.hard_negatives > self.candidates:
+            raise ValueError(f"hard_negatives={self.hard_negatives} a side are chosen among candidates={self.candidates}")
 
 # %% ../../nbs/model/14_single_stream.ipynb #384c89ab
 _DISTANCES = ("isda","iais_singular","iais_distributed","isda_flat","isda_several","isda_several_flat","isda_shares",
@@ -262,6 +265,10 @@ def word_relations(
     images = encoder.encode_images(image)
     captions = encoder.encode_captions(caption)
     pieces = captions.words[0].tokens
+    regions = len(images.parts.values)
+    if not pieces or not regions:
+        raise ValueError(f"nothing to relate: {len(pieces)} words in {caption!r}, {regions} regions in the picture; "
+                         "give a sentence and an image with at least one of each")
     padded = [x.to(encoder.device) for x in (*images.parts.padded(),*captions.parts.padded())]
     with encoder.eval_mode():
         relations = heads["joint"].relations(*padded)

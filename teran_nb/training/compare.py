@@ -56,8 +56,10 @@ def sweep(
     lines = []
     for value in values:
         chosen = list(value) if isinstance(value, (list,tuple)) else [value]
+        if len(chosen) != len(names):
+            raise ValueError(f"{value!r} is not a value of {field}: give {len(names)} of them, one for each field")
         label = " ".join(map(str, chosen))
-        lines.append(Line(f"{made.name} {label}", made.change(**dict(zip(names, chosen, strict=True))), {"field": field, "value": label}))
+        lines.append(Line(f"{made.name} {label}", made.change(**dict(zip(names, chosen))), {"field": field, "value": label}))
     return lines
 
 # %% ../../nbs/training/05_compare.ipynb #f12707d8
@@ -188,6 +190,10 @@ def compare(
     lines = [each if isinstance(each, Line) else Line(each.name, each) for each in recipes]
     seeds = list(dict.fromkeys(seeds))
     if len({line.label for line in lines}) < len(lines): raise ValueError("two lines have one name; give each a `Line` with a label of its own")
+    members = max((line.recipe.members for line in lines), default=1)
+    if grid and any(seed <= GRID_SEED < seed + members for seed in seeds):
+        raise ValueError(f"the seeds {seeds} train a model of the table with seed {GRID_SEED}, by which the grid "
+                         "chooses; leave that seed out")
     output = project_path(output)
     choices = {}
     for line in lines if grid else ():

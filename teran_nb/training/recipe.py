@@ -128,7 +128,7 @@ def _full_name(name):
     inner = [field for field in _FIELDS if f".{name}." in f".{field}"]
     matches = [field for field in _FIELDS if field.endswith(f".{name}")]
     if len(matches) == 1 and not inner: return matches[0]
-    if inner or matches: raise ValueError(f"{name} is several fields; write {' or '.join(inner or matches)}")
+    if inner or matches: raise ValueError(f"{name} is several fields; write one of them, such as {' or '.join((inner or matches)[:3])}")
     last_parts = [field.rpartition(".")[2] for field in _FIELDS]
     similar = difflib.get_close_matches(name, [*_FIELDS,*last_parts], 1)
     hint = f"; did you mean {similar[0]}?" if similar else ""
