@@ -79,6 +79,12 @@ def test_the_page_of_names_is_that_of_the_package():
     assert set(teran_nb.__all__) <= listed, set(teran_nb.__all__) - listed
 
 
+def test_the_stored_view_is_of_the_view_of_today():
+    stored = (ROOT / "docs/view.html").read_text(encoding="utf8")
+    for name in ("view.css", "view.js"):
+        assert (ROOT / "teran_nb/look/templates" / name).read_text(encoding="utf8").strip() in stored, f"{name} changed: make docs/view.html again, as docs/index.md says"
+
+
 def test_the_code_of_the_pages_runs(tmp_path, monkeypatch):
     code = re.search(r"```python\n(.*?)```", (ROOT / "docs/searching.md").read_text(encoding="utf8"), re.DOTALL)[1]
     (tmp_path / "code.py").write_text(code)
