@@ -3,34 +3,41 @@
 Images and sentences:
 
 * `--scenes FOLDER --run RUN`: drawn scenes, drawn where they are missing, encoded by a trained model
-* `--photos FOLDER --run RUN`: a collection of photographs with feature maps of 9 x 9 cells (`--maps`, a float16 array `(photographs, cells, dim)`).
-  A map gives many images: a crop of at least 5 x 5 cells, mirrored or not, and the same 35 windows of it, encoded. Crops of one photograph resemble
-  each other, so the share of the exact ten that are crops of the first one's photograph is printed.
+* `--photos FOLDER --run RUN`: a collection of photographs. The feature map of one, 9 x 9 cells, gives many images: a crop of at least 5 x 5 cells,
+  mirrored or not, and the same 35 windows of it, encoded. Crops of one photograph resemble each other, so the share of the exact ten that are crops
+  of the first one's photograph is printed. `--dim 64` projects the model's vectors to so many numbers; what that costs on the collection's test part
+  is printed. Maps and vectors are kept in `--keep`, and an interrupted encoding goes on.
 * neither: synthetic vectors
 
 Recall is against the exact answer over the stored vectors. A time is that of one call of `Index.search` with one encoded sentence, to its ten hits; the
-index's files are in the page cache. `--growth` prints the candidates of the first stage alone that hold 90, 95 and 99 % of the exact ten.
+index's files are in the page cache as far as memory allows. `--growth` prints the candidates of the first stage alone that hold 90, 95 and 99 % of the
+exact ten.
 """
 import argparse, shutil, sys, tempfile, time, warnings
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from fastcore.basics import chunked
 from matplotlib.ticker import LogLocator, NullLocator
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import described_scenes, machine, rss
-from teran_nb.core.files import read_json, write_json
+from teran_nb.core.files import atomic, read_json, write_json
 from teran_nb.core.packed import Packed
-from teran_nb.core.show import markdown_table
+from teran_nb.core.show import markdown_table, progress
 from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features, Regions
 from teran_nb.look.figures import COLOURS, grid, save
-from teran_nb.model.encoder import Encoded
+from teran_nb.measure.evaluation import evaluate
+from teran_nb.model.encoded import Encoded
+from teran_nb.model.encoder import Encoder
+from teran_nb.model.alignment import POOLINGS
 from teran_nb.model.saving import load_or_encode
-from teran_nb.model.similarity import similarity
 from teran_nb.photos.extractors import map_windows
 from teran_nb.scenes.scenes import SEED_STEP, draw_world
 from teran_nb.search.first_stage import FirstStage, everyday_sentences
@@ -40,7 +47,7 @@ from teran_nb.training.runs import load_model
 HELD_OUT = 200 # Sentences that ask; the first stage learns from others
 
 
-# data: packed images, captions, and the photograph of each image
+# data: encoded images, encoded captions, and the photograph of each image
 
 def synthetic(args):
     "Regions near one of 3,000 directions, eight of them in an image; words near the regions of one image."
@@ -54,7 +61,7 @@ def synthetic(args):
     owner = torch.randint(args.images, (2000 + HELD_OUT,1), generator=g)
     words = near(regions[owner,torch.randint(args.regions, (len(owner),10), generator=g)], .5)
     images = Packed(regions.flatten(0, 1), range(0, args.images*args.regions + 1, args.regions))
-    return images,Packed(words.flatten(0, 1), range(0, 10*len(words) + 1, 10)),None
+    return as_encoded(images),as_encoded(Packed(words.flatten(0, 1), range(0, 10*len(words) + 1, 10)), "sentence"),None
 
 WORLD,STORE = 10_000,5000 # Scenes with captions, and scenes of each store of others
 
@@ -66,50 +73,120 @@ def scenes(args, model):
     for store,first in stores: described_scenes(store, first, STORE, args.workers)
     collections = [Collection.open(world),*[Collection(Features(store)) for store,_ in stores]]
     images = Packed.cat([load_or_encode(model, c, args.keep).parts for c in collections])[:args.images]
-    return images,some_captions(model, collections[0].captions.texts),None
+    return as_encoded(images),some_captions(model, collections[0].captions.texts),None
+
+class Narrow(Encoder):
+    "A model whose vectors are projected to fewer numbers."
+    def __init__(self, model, dim, images, captions):
+        self.model,self.info,self.fingerprint = model,model.info,f"{model.fingerprint} of {dim} numbers"
+        self.of_parts = self._directions(images.parts.values, captions.parts.values, dim)
+        self.of_whole = self._directions(images.whole, captions.whole, dim)
+    @staticmethod
+    def _directions(x, y, dim):
+        "The directions in which both sides vary most, `(numbers, dim)`."
+        return torch.linalg.eigh(x.T @ x/len(x) + y.T @ y/len(y)).eigenvectors[:,-dim:]
+    def _narrow(self, encoded):
+        parts = Packed(F.normalize(encoded.parts.values @ self.of_parts, dim=1), encoded.parts.offsets)
+        return replace(encoded, parts=parts, whole=F.normalize(encoded.whole @ self.of_whole, dim=1))
+    def encode_images(self, *args, **options): return self._narrow(self.model.encode_images(*args, **options))
+    def encode_captions(self, *args, **options): return self._narrow(self.model.encode_captions(*args, **options))
 
 def photographs(args, model):
-    "Crops of photographs, and their captions."
+    "Crops of photographs, and captions of the photographs."
     collection = Collection.open(args.photos)
-    maps = np.load(args.maps, mmap_mode="r")
-    g = np.random.default_rng(args.seed)
-    owner = np.arange(args.images) % len(maps)
-    parts = []
-    for start in range(0, args.images, 512):
-        crops = [crop(maps[i], g) for i in owner[start:start+512]]
-        parts.append(model.encode_images([Regions(f"im{start+k}", r, b, (288,288)) for k,(r,b) in enumerate(crops)]).parts)
-    return Packed.cat(parts),some_captions(model, collection.captions.texts),owner
+    maps = feature_maps(collection, model, Path(args.keep)/"maps.npy")
+    captions = model.encode_captions(some_of(collection.captions.texts))
+    if args.dim < captions.parts.dim:
+        sample = model.encode_images(crops(maps, range(2048), np.random.default_rng(args.seed)))
+        narrow = Narrow(model, args.dim, sample, captions)
+        totals = [100*evaluate(m, collection.test).metrics["rsum"] for m in (model,narrow)]
+        print(f"rsum on the test part {totals[1]:.1f} with {args.dim} numbers, {totals[0]:.1f} with all {captions.parts.dim}\n", flush=True)
+        model,captions = narrow,narrow.encode_captions(captions.names)
+    return model,encoded_crops(args, maps, model),captions,np.arange(args.images) % len(maps)
 
-def crop(cells, g):
-    "The 35 windows of a random part of a map, mirrored or not."
-    side = round(len(cells)**.5)
-    height,width = g.integers(5, side + 1, 2)
-    top,left = g.integers(side - height + 1),g.integers(side - width + 1)
-    part = torch.from_numpy(np.array(cells)).float().view(side, side, -1)[top:top+height,left:left+width]
-    if g.random() < .5: part = part.flip(1)
+def feature_maps(collection, model, path):
+    "The feature map of every photograph, `(photographs, cells, dim)` float16, made where it is not there."
+    if not path.is_file():
+        extractor = model.find_extractor()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic(path) as unfinished, open(unfinished, "wb") as file:
+            batches = [extractor.maps([image.picture() for image in some]) for some in chunked(progress(list(collection), desc="feature maps"), 32)]
+            np.save(file, torch.cat([batch.flatten(2).mT.half() for batch in batches]).numpy())
+    return np.load(path, mmap_mode="r")
+
+CHUNK = 2048 # Crops that are encoded, and kept, at once
+
+def encoded_crops(args, maps, model):
+    "Encoded crops in half precision, in files."
+    n,regions = args.images,35
+    folder = Path(args.keep)/f"crops-{args.dim}"
+    folder.mkdir(parents=True, exist_ok=True)
+    done = folder/"done.json"
+    shapes = {"parts.npy": (LARGEST,regions,args.dim), "whole.npy": (LARGEST,args.dim)} # files with holes, so that more can be encoded later
+    if not done.is_file():
+        for name,shape in shapes.items(): np.lib.format.open_memmap(folder/name, "w+", np.float16, shape)
+        write_json(done, 0)
+    parts,whole = (np.load(folder/name, mmap_mode="r+") for name in shapes)
+    for start in progress(range(read_json(done), n, CHUNK), desc=f"encode crops, {CHUNK:,} at once"):
+        numbers = range(start, start + CHUNK)
+        some = model.encode_images(crops(maps, numbers, np.random.default_rng((args.seed,start))))
+        parts[start:start+CHUNK] = some.parts.values.view(CHUNK, regions, -1).half().numpy()
+        whole[start:start+CHUNK] = some.whole.half().numpy()
+        for x in (parts,whole): x.flush()
+        write_json(done, start + CHUNK)
+    packed = Packed(torch.from_numpy(parts[:n].reshape(n*regions, -1)), range(0, n*regions + 1, regions))
+    return Encoded(torch.from_numpy(whole[:n]), packed, [f"im{i}" for i in range(n)])
+
+LARGEST = 2**20
+
+def crops(maps, numbers, g):
+    "The 35 windows of random parts of maps, mirrored or not."
+    side = round(maps.shape[1]**.5)
+    images = []
+    for number in numbers:
+        height,width = g.integers(5, side + 1, 2)
+        top,left = g.integers(side - height + 1),g.integers(side - width + 1)
+        part = torch.from_numpy(np.array(maps[number % len(maps)])).float().view(side, side, -1)[top:top+height,left:left+width]
+        if g.random() < .5: part = part.flip(1)
+        weights,boxes = windows_of(int(height), int(width))
+        images.append(Regions(f"im{number}", (weights @ part.flatten(0, 1)).half().numpy(), boxes, (288,288)))
+    return images
+
+@cache
+def windows_of(height, width):
+    "Weights of the cells of a crop, and the windows as boxes."
     weights,fractions = map_windows((height,width))
-    return (weights @ part.flatten(0, 1)).half().numpy(),288*np.asarray(fractions, np.float32)
+    return weights,288*np.asarray(fractions, np.float32)
 
-def some_captions(model, texts):
-    "A sample of captions, encoded."
-    chosen = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0))[:6000 + HELD_OUT].tolist()
-    return model.encode_captions([texts[i] for i in chosen]).weighted_parts
+def some_of(texts):
+    "A sample of captions."
+    return [texts[i] for i in torch.randperm(len(texts), generator=torch.Generator().manual_seed(0))[:6000 + HELD_OUT].tolist()]
+
+def some_captions(model, texts): return as_encoded(model.encode_captions(some_of(texts)).weighted_parts, "sentence")
 
 
 # measuring
 
 def as_encoded(parts, name="im"): return Encoded(torch.zeros(len(parts), 1), parts, [f"{name}{i}" for i in range(len(parts))])
 
-def exact_ten(images, sentences):
+def exact_ten(model, images, sentences):
     "The ten best of each sentence over half-precision vectors, `(sentences, 10)`."
-    stored = Packed(F.normalize(images.values.half().float(), dim=1), images.offsets)
-    return torch.cat([similarity(stored, sentences[i:i+20]).topk(10, 0).indices.T for i in range(0, len(sentences), 20)])
+    best = []
+    for some in progress(list(chunked(range(len(images)), 20_000)), desc="exact answers"):
+        stored = images[some[0]:some[-1]+1]
+        stored = replace(stored, parts=Packed(F.normalize(stored.parts.values.half().float(), dim=1), stored.parts.offsets),
+                         whole=F.normalize(stored.whole.half().float(), dim=1))
+        sim = torch.cat([model.similarity(stored, sentences[i:i+20]) for i in range(0, len(sentences), 20)], 1)
+        scores,rows = sim.topk(min(10, len(sim)), 0)
+        best.append((scores,rows + some[0]))
+    scores,rows = (torch.cat(x) for x in zip(*best))
+    return rows.gather(0, scores.topk(10, 0).indices).T
 
 def timed_search(index, sentences):
     "Names of the hits, wall and CPU milliseconds of each sentence."
     names,wall,cpu = [],[],[]
     for i in range(-5, len(sentences)): # the first five warm up
-        sentence = as_encoded(sentences[[abs(i)]], "sentence")
+        sentence = sentences[[abs(i)]]
         start,cpu_start = time.perf_counter(),time.process_time()
         hits = index.search(sentence, 10)
         if i < 0: continue
@@ -134,26 +211,27 @@ def bytes_of(folder):
     "What a folder takes on the disk; the engine's files are partly holes."
     return sum(512*p.stat().st_blocks for p in Path(folder).rglob("*"))
 
-def measure(images, captions, owner, args, folder):
+def measure(model, images, captions, owner, args, folder):
     "One size: exact in memory, then an index in a folder with the measured and with other numbers of candidates."
     n = len(images)
     sentences,learning = captions[:args.sentences],captions[HELD_OUT:HELD_OUT+2000]
-    exact = exact_ten(images, sentences)
+    exact = exact_ten(model or Encoder(), images, sentences)
     if owner is not None:
         same = np.mean(owner[exact.numpy()] == owner[exact.numpy()[:,:1]])
         print(f"{100*same:.0f} % of the exact ten are crops of the first one's photograph\n")
     rows = []
     if n <= 100_000:
-        memory = Index()
-        memory.add(as_encoded(images))
-        rows.append(row(n, "exact, in memory", exact, timed_search(memory, sentences[:20]), 0, 2*images.dim*len(images.values)))
+        memory = Index(model)
+        memory.add(images)
+        size = 2*images.parts.dim*len(images.parts.values)
+        rows.append(row(n, "exact, in memory", exact, timed_search(memory, sentences[:20]), 0, size))
         del memory
     start = time.perf_counter()
-    index = Index(None, folder)
-    index.add(as_encoded(images), sentences=as_encoded(learning, "sentence"), batch_size=512)
+    index = Index(model, folder)
+    index.add(images, sentences=learning, batch_size=512, show_progress_bar=True)
     build = time.perf_counter() - start
     index.close()
-    index = Index(None, folder)
+    index = Index(model, folder)
     for candidates in (0,*args.candidates):
         index.candidates = candidates
         what = f"two stages, {index.candidates:,} candidates{'' if candidates else ', measured'}"
@@ -163,23 +241,31 @@ def measure(images, captions, owner, args, folder):
     else: shutil.rmtree(folder)
     return rows
 
-def growth(images, captions, args):
+def growth(model, images, captions, args):
     "Candidates of the first stage alone that hold a share of the exact ten, with words of several kinds."
     sentences = captions[:args.sentences]
-    exact = exact_ten(images, sentences)
-    learning = {f"{n:,} captions": captions[HELD_OUT:HELD_OUT+n] for n in (2000,) if n <= len(captions) - HELD_OUT}
+    exact = exact_ten(model or Encoder(), images, sentences)
+    info = (model or Encoder()).info
+    learning = {"2,000 captions": captions[HELD_OUT:HELD_OUT+2000].weighted_parts}
     if args.everyday is not None: learning[f"{len(args.everyday):,} sentences of ours"] = args.everyday
     rows = []
     for name,words in learning.items():
         start = time.perf_counter()
-        stage = FirstStage.learn(images[torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:8192]], words)
+        sample = images[torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:8192]]
+        stage = FirstStage.learn(sample.parts.to("cpu", torch.float32), words, info.pooling)
         learned = time.perf_counter() - start
-        vectors = torch.cat([stage.of_images(images[i:i+512])[0] for i in range(0, len(images), 512)]).half().float()
-        first = torch.stack([stage.of_sentence(sentences[j]) for j in range(len(sentences))]) @ vectors.T
+        vectors = torch.cat([stage.of_images(images.parts[i:i+512].to("cpu", torch.float32))[0] for i in range(0, len(images), 512)]).half().float()
+        first = torch.stack([stage.of_sentence(sentence_words(info, sentences[[j]])) for j in range(len(sentences))]) @ vectors.T
+        if info.global_weight: first += info.global_weight*sentences.whole @ images.whole.float().T
         ranks = first.argsort(1, descending=True).argsort(1).gather(1, exact).flatten() + 1
         rows.append([name, f"{learned:.0f}", f"{time.perf_counter() - start - learned:.0f}", *[int(np.ceil(np.percentile(ranks, s))) for s in (90,95,99)]])
         print(rows[-1], flush=True)
     print(markdown_table(["words","s to learn","s for the vectors","candidates for 90 %","95 %","99 %"], rows) + "\n", flush=True)
+
+def sentence_words(info, sentence):
+    "The words of a sentence, such that their sum is its pooled alignment."
+    words = sentence.weighted_parts.values
+    return words/max(1, len(words)) if POOLINGS[info.pooling].per_word else words
 
 RECALLS = (0,50,80,85,90,95,98,99,99.5,100) # Ticks of a scale that gives the last per cent more room
 
@@ -225,7 +311,7 @@ def arguments():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--scenes", default="", help="folder where drawn scenes are kept")
     p.add_argument("--photos", default="", help="collection of photographs")
-    p.add_argument("--maps", default="", help="their feature maps, .npy")
+    p.add_argument("--dim", type=int, default=64, help="numbers of a vector of photographs and of synthetic images")
     p.add_argument("--run", default="runs/scenes-teran-mrsw", help="the model that encodes")
     p.add_argument("--images", type=int, default=10_000, help="of the largest index")
     p.add_argument("--sizes", type=int, nargs="*", default=[], help="of several indexes; by default one of all images")
@@ -237,7 +323,6 @@ def arguments():
     p.add_argument("--keep-index", default="", help="folder where the last index is left, for `benchmarks/explore.py`")
     p.add_argument("--workers", type=int, default=2, help="processes that draw scenes")
     p.add_argument("--regions", type=int, default=35, help="of synthetic images")
-    p.add_argument("--dim", type=int, default=64, help="of synthetic images")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--quick", action="store_true", help="tiny sizes: does it run?")
     args = p.parse_args()
@@ -252,17 +337,19 @@ def main():
         model = load_model(args.run)
         ours = everyday_sentences()
         known = [text for text in ours if all(map(model.is_known, text.split()))] # as an index without captions chooses them
+        if args.photos: model,images,captions,owner = photographs(args, model)
+        else: images,captions,owner = scenes(args, model)
         args.everyday = model.encode_captions(known if len(known) >= 500 else ours).weighted_parts
-        images,captions,owner = photographs(args, model) if args.photos else scenes(args, model)
     else: images,captions,owner = synthetic(args)
+    if not args.photos: model = None # the index ranks by the alignment
     kind = f"{'photographs' if args.photos else 'scenes'}, encoded by {Path(args.run).name}" if args.everyday is not None else "synthetic vectors"
-    print(f"# Search\n\n{machine()}; seed {args.seed}\n\n{len(images):,} images, {kind}, {len(images.values)/len(images):.1f} regions of {images.dim} "
-          f"numbers; {args.sentences} sentences of {captions.lengths.float().mean():.1f} words\n", flush=True)
+    print(f"# Search\n\n{machine()}; seed {args.seed}\n\n{len(images):,} images, {kind}, {len(images.parts.values)/len(images):.1f} regions of {images.parts.dim} "
+          f"numbers; {args.sentences} sentences of {captions.parts.lengths.float().mean():.1f} words\n", flush=True)
     rows = []
     for n in args.sizes or [len(images)]:
-        if args.growth: growth(images[:n], captions, args)
+        if args.growth: growth(model, images[:n], captions, args)
         with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-            rows += measure(images[:n], captions, None if owner is None else owner[:n], args, Path(folder)/"index")
+            rows += measure(model, images[:n], captions, None if owner is None else owner[:n], args, Path(folder)/"index")
         print(markdown_table(HEADER, [[f"{v:,}" if isinstance(v, int) else str(v) for v in r.values()] for r in rows]) + "\n", flush=True)
         if args.json: write_json(args.json, {"machine": machine(), "rows": rows})
     if args.json: draw(args.json)

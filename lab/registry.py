@@ -101,8 +101,8 @@ def registry_table(
 
 
 _MARKED_BLOCK = re.compile(
-    r"(?P<head><!-- results: (?P<kind>\w+) (?P<table>[\w./-]+)(?P<options>(?: \w+=\S+)*) -->\n)"
-    r"(?P<printed>.*?)(?P<end><!-- end -->)", re.DOTALL)
+    r"^(?P<head><!-- results: (?P<kind>\w+) (?P<table>[\w./-]+)(?P<options>(?: \w+=\S+)*) -->\n)"
+    r"(?P<printed>.*?)^(?P<end><!-- end -->)$", re.DOTALL|re.MULTILINE)  # whole lines, for a command may hold such text
 
 
 def fill_document(
@@ -111,7 +111,8 @@ def fill_document(
 ) -> str:  # The same text, with the tables of today in its blocks
     "Print the tables of a document into its blocks."
     blocks = list(_MARKED_BLOCK.finditer(text))
-    if len(blocks) != text.count("<!-- results:") or any("<!-- results:" in block["printed"] for block in blocks):
+    begin = re.compile("^<!-- results:", re.MULTILINE)
+    if len(blocks) != len(begin.findall(text)) or any(begin.search(block["printed"]) for block in blocks):
         raise ValueError("a block of results is not closed or misspelt; write <!-- results: table main --> and <!-- end --> on lines of their own")
     usual = {}  # conditions that a block of the kind `conditions` prints
     for block in blocks:

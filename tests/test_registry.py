@@ -233,6 +233,8 @@ def test_a_table_of_a_document(quick):
 def test_a_document_is_filled(quick):
     new = fill_document(DOCUMENT, quick)
     assert "| teran-mrsw |" in new and "old" not in new and new.endswith("<!-- end -->\n\nThat is all.\n") and fill_document(new, quick) == new
+    marker_in_command = new.replace("```sh\n", "```sh\npapermill -p title '<!-- end -->'\n")
+    assert marker_in_command != new == fill_document(marker_in_command, quick)
     not_closed = DOCUMENT.replace("<!-- end -->", "")
     for misspelt in (not_closed, DOCUMENT.replace("end", "results: table quick") + DOCUMENT):
         with pytest.raises(ValueError, match="is not closed or misspelt"):

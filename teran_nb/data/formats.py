@@ -277,7 +277,7 @@ def _need(module):
     except ImportError:
         package = module.split(".")[0]
         raise ImportError(f"this format needs the package {package}, which is not installed: "
-                          "pip install -e '.[formats]' -c constraints.txt") from None
+                          "pip install 'teran_nb[formats]'") from None
 
 def _as_text(value): return value.decode() if isinstance(value, bytes) else value
 

@@ -153,7 +153,7 @@ def to_dataset(
     "A collection as a dataset of the library `datasets`."
     try: import datasets
     except ImportError:
-        raise ImportError("this needs the library datasets: pip install -e '.[datasets]' -c constraints.txt") from None
+        raise ImportError("this needs the library datasets: pip install 'teran_nb[datasets]'") from None
     if boxes and collection.features.boxes is None:
         raise ValueError(f"{collection.features.path} has no boxes; leave out boxes=True")
     text = datasets.Value("string")

@@ -403,7 +403,7 @@ def search(self:Index,
     caption,unwanted = self._question(sentence, without, pooling)
     if self.layout is None: return Hits([], [], None)
     by_whole = self.layout.ranks_by_whole and not pooling
-    used = "mrsw" if reads_pairs or by_whole else one_of(pooling or self.pooling, POOLINGS, "pooling")
+    used = "mrsw" if reads_pairs or by_whole else one_of(pooling or self.pooling, POOLINGS, f"pooling of {self.backend.place}", True)
     # the engine ranks by MaxSim, which orders images as a sum over words does, and by one vector, whose cosine a model may scale
     by_engine = top > 0 if by_whole else POOLINGS[used].sum_over == ("words",)
     few = max(top, rerank) if reads_pairs else top + 8 # some more, because the engine's rounding may change their order

@@ -22,7 +22,7 @@ from .first_stage import FirstStage
 from .backends import Layout, Request, StoredImage
 
 # %% ../../nbs/search/02_qdrant.ipynb #db2d5a32
-SEARCH_EXTRA = "an index on disk or on a server needs the extra `search`: pip install -e '.[search]' -c constraints.txt"
+SEARCH_EXTRA = "an index on disk or on a server needs the extra `search`: pip install 'teran_nb[search]'"
 GRAPH = dict(m=32, ef_construct=128) # Of HNSW over `first`
 SEARCH_WIDTH = 128 # Of a search in the graph, at least
 

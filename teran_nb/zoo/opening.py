@@ -172,7 +172,7 @@ def _tokenizer(model, kind, name, **options):
     try: tokenizer = kind.from_pretrained(name, trust_remote_code=False, **options)
     except ImportError as e:
         needs = " ".join(str(e).split()[:5])
-        raise ValueError(f"{needs} (pip install -e '.[pretrained]' -c constraints.txt)") from None
+        raise ValueError(f"{needs} (pip install 'teran_nb[pretrained]')") from None
     pieces = len(tokenizer)
     rows = getattr(model.config, "vlm_config", model.config).get_text_config().vocab_size
     if pieces < rows/2:
