@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 from teran_nb.core.show import markdown_table
 from teran_nb.scenes.grammar import NAMES, plural
 from teran_nb.model.network import untrained_model
-from teran_nb.search.answers import _word_cosines, best_mean, judged_words, fit_presence, summed_words
+from teran_nb.search.answers import Presence, _word_cosines, best_mean, fit_presence, judged_words, summed_words
 from teran_nb.search.index import Index
 from teran_nb.training.datasets import load_data
 from teran_nb.training.runs import load_model
@@ -53,6 +53,7 @@ def absent(model, data, things, sentences):
     captions = model.encode_captions([data.captions.texts[j] for j in numbers])
     sim,cosines = model.similarity(images, captions).cpu().float(),_word_cosines(images, captions)
     columns = np.cumsum([0,*[len(judged_words(captions[k])) for k in range(len(captions))]])
+    brought = Presence.of_model(model) # of other images
     rows,everything = [],[]
     for thing,gone in without.items():
         remain = (~gone).nonzero().ravel().tolist()
@@ -69,8 +70,9 @@ def absent(model, data, things, sentences):
                 kept[owner[j]] = False
                 scores = sim[kept,k]/(summed_words([captions[[k]]], model.pooling) or 1)
                 best = best_mean(scores).item()
-                p,_ = presence.judge(captions[k], best, best_mean(cosines[kept][:,columns[k]:columns[k+1]]))
-                values.append((label, scores.max().item(), best, p))
+                levels = best_mean(cosines[kept][:,columns[k]:columns[k+1]])
+                chances = [each.judge(captions[k], best, levels)[0] for each in (presence,brought or presence)]
+                values.append((label, scores.max().item(), best, *chances))
         values = torch.tensor(values)
         everything.append(values)
         here,away = values[values[:,0] == 1],values[values[:,0] == 0]
@@ -80,10 +82,11 @@ def absent(model, data, things, sentences):
     here,away = values[values[:,0] == 1],values[values[:,0] == 0]
     del model.encode_captions
     print(markdown_table(["thing","images","AUROC, best score","AUROC, probability","mean probability, there","gone"], rows))
-    raw,mean,p = (auroc(here[:,c], away[:,c]) for c in (1,2,3))
-    error = calibration_error(values[:,3].numpy(), values[:,0].numpy())
+    raw,mean,p,q = (auroc(here[:,c], away[:,c]) for c in (1,2,3,4))
+    error,own_error = (calibration_error(values[:,c].numpy(), values[:,0].numpy()) for c in (3,4))
     print(f"\nall: best score {raw:.3f}, mean of the best {mean:.3f}, probability {p:.3f}, calibration error {error:.3f}, "
           f"{len(here):,} sentences\n", flush=True)
+    if brought: print(f"by the presence that the model brings: probability {q:.3f}, calibration error {own_error:.3f}\n", flush=True)
 
 def without(model, data, nouns, pairs):
     index = Index(model)

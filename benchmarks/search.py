@@ -129,7 +129,7 @@ def encoded_crops(args, maps, model):
     parts,whole = (np.load(folder/name, mmap_mode="r+") for name in shapes)
     for start in progress(range(read_json(done), n, CHUNK), desc=f"encode crops, {CHUNK:,} at once"):
         numbers = range(start, start + CHUNK)
-        some = model.encode_images(crops(maps, numbers, np.random.default_rng((args.seed,start))))
+        with torch.autocast("cpu", torch.bfloat16): some = model.encode_images(crops(maps, numbers, np.random.default_rng((args.seed,start))))
         parts[start:start+CHUNK] = some.parts.values.view(CHUNK, regions, -1).half().numpy()
         whole[start:start+CHUNK] = some.whole.half().numpy()
         for x in (parts,whole): x.flush()

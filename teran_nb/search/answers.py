@@ -56,7 +56,7 @@ class Hits(MarkdownRepr):
         scores:Sequence[float], # Their scores
         read:Callable[[str,float],Hit], # Makes the hit of an image and its score
         note:str="", # What a reader should know, below the table
-        judge:Callable[[],tuple[float,str]]|None=None, # Probability that any image shows the sentence, and the word that is shown least
+        judge:Callable[[],tuple[float,str]|None]|None=None, # Probability that any image shows the sentence, and the word that is shown least
     ):
         self.ids = list(ids)
         self.scores = list(scores)
@@ -64,7 +64,7 @@ class Hits(MarkdownRepr):
         self.note = note
         self.judge = judge
     @cached_property
-    def _judged(self): return self.judge() if self.judge else (None,"")
+    def _judged(self): return self.judge and self.judge() or (None,"")
     @property
     def present(self) -> float|None: return self._judged[0] # Probability that any image shows the sentence; None where nothing was fitted
     @property
@@ -106,6 +106,7 @@ def split_without(
 _ASKED = 300 # Sentences of the fit
 _THINGS = 60 # That are taken out, at most
 _NEAR = .55 # Cosine of words that mean nearly the same
+_NUMBERS = 512 # That describe a word
 
 def summed_words(
     captions:Sequence[Encoded], # Of one caption each
@@ -133,7 +134,7 @@ def best_mean(
 def _numbers(words):
     "Random Fourier features of unit vectors, whose products are near exp(3 cosine - 3); the last is 1."
     g = torch.Generator().manual_seed(0)
-    angles = words @ (3**.5*torch.randn(words.shape[1], 512, generator=g)) + 2*math.pi*torch.rand(512, generator=g)
+    angles = words @ (3**.5*torch.randn(words.shape[1], _NUMBERS, generator=g)) + 2*math.pi*torch.rand(_NUMBERS, generator=g)
     return torch.cat([torch.cos(angles)/16,torch.ones(len(words), 1)], 1)
 
 def _ridge(numbers, levels): return torch.linalg.solve(numbers.T @ numbers + .1*torch.eye(numbers.shape[1]), numbers.T @ levels)
@@ -158,6 +159,16 @@ class Presence:
     weights:tuple[float,...] # Of the best scores, the least and the mean surplus of words, and a constant
     word:tuple[float,...] # Of a word's cosine with a region, and a constant
     expected:tuple[float,...] # Weights of the numbers of a word's vector
+    def __post_init__(self):
+        if [len(part) for part in self.values] != [4,2,_NUMBERS + 1]:
+            raise ValueError("a stored `Presence` has other numbers of weights; copy the index or the model that has it again")
+    @property
+    def values(self) -> tuple: return self.weights,self.word,self.expected # As a model or an index stores it
+    @classmethod
+    def of_model(cls, model:Encoder|None) -> "Presence|None":
+        "What a model brings; None where it brings nothing, or ranks by what an alignment does not show."
+        if model is None or not model.presence or model.info.is_cross_encoder or model.info.not_indexed: return None
+        return cls(*model.presence)
     def of_word(self, cosine:float) -> float: # With its best region
         "Probability that an image shows the word."
         return _sigmoid(self.word[0]*cosine + self.word[1])

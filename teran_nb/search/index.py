@@ -7,7 +7,7 @@ __all__ = ['Index', 'date_taken', 'ask']
 
 # %% ../../nbs/search/05_index.ipynb #ba743749
 import filecmp, re, time, warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -75,8 +75,8 @@ class Index:
     def candidates(self, count:int): self._candidates = max(0, count)
 
     @property
-    def presence(self) -> Presence|None: # What `present` of hits is computed by; None before images came
-        return Presence(*self.layout.presence) if self.layout and self.layout.presence else None
+    def presence(self) -> Presence|None: # What `present` of hits is computed by: fitted to the images, or brought by the model
+        return Presence(*self.layout.presence) if self.layout and self.layout.presence else Presence.of_model(self.model)
     @property
     def compared(self) -> int: # Images that a search with `top=0` gives
         return min(len(self), self._candidates or max(1000, self.candidates))
@@ -372,8 +372,7 @@ def _judge(self:Index, images):
     texts_of = {name: [] for name in images.image_ids}
     for text,i in zip(images.captions.texts, images.captions.image_of): texts_of[images.image_ids[int(i)]].append(text)
     fitted = fit_presence(model, sample, [texts_of.get(name, ()) for name in sample.names])
-    values = () if fitted is None else (fitted.weights,fitted.word,fitted.expected)
-    self.backend.save(replace(layout, presence=values, judged=len(self)))
+    self.backend.save(replace(layout, presence=fitted.values if fitted else (), judged=len(self)))
 
 # %% ../../nbs/search/05_index.ipynb #13437099
 @patch
@@ -657,6 +656,7 @@ def ask(
     about:Mapping|None=None, # Conditions that titles print, such as `{"model": "mine"}`
     note:str="", # What a reader of the answers should know
     without:str="", # What the images should not show
+    presence:Callable[[],Presence|None]|None=None, # Of images in memory: what is known of scores among them; what the model brings by default
 ) -> Answers:
     "Search images by sentences."
     if isinstance(sentences, str): sentences = [sentences]
@@ -677,6 +677,8 @@ def ask(
     options = {"rerank": rerank} if rerank and not pooling and model.info.is_cross_encoder else {}
     sim = model.similarity(images, captions, pooling=pooling, **options).cpu()
     unwanted = model.encode_captions([without]) if without else None
+    is_judged = not (pooling or model.info.is_cross_encoder or model.info.not_indexed)
+    presence = presence or partial(Presence.of_model, model)
     hits = []
     for j in range(len(captions.names)):
         caption,scores = captions[[j]],sim[:,j]
@@ -684,12 +686,19 @@ def ask(
             off = _mixed([(unwanted,1)], summed_words([caption], pooling or model.pooling))
             scores = scores - model.similarity(images, off, pooling=pooling, **options)[:,0].cpu()
         order = ranking(scores[None], top or None)[0].tolist()
-        hits.append(Hits([images.names[i] for i in order], scores[order].tolist(), partial(_hit_in_memory, model, images, caption, pooling)))
+        judge = partial(_judged_in_memory, presence, model, images, caption) if is_judged and len(caption.words) else None
+        read = partial(_hit_in_memory, model, images, caption, pooling)
+        hits.append(Hits([images.names[i] for i in order], scores[order].tolist(), read, judge=judge))
     return Answers(list(captions.names), hits, captions, images, model, about, note)
 
 def _hit_in_memory(model, images, caption, pooling, image_id, score):
     "The hit of one of some encoded images."
-    return _make_hit(model, images[images.names.index(image_id)], caption, pooling or model.pooling, pooling, score, {})
+    row = images[images.names.index(image_id)]
+    return _make_hit(model, row, caption, pooling or model.pooling, pooling, score, {}, Presence.of_model(model))
+
+def _judged_in_memory(presence, model, images, caption):
+    known = presence()
+    return known and known.of_images(model, images, caption)
 
 # %% ../../nbs/search/05_index.ipynb #11cc3ab5
 @patch
