@@ -40,7 +40,8 @@ def at_home(tmp_path, monkeypatch):
 def test_the_home_directory(at_home):
     "From photographs to a heat map, every path with a tilde."
     toy_folder("clip", "~/clip")
-    made = play("prepare", cwd=".", pictures="~/photos", captions="~/photos/captions.csv", extractor="patches:~/clip", output="~/made", device="cpu")
+    with pytest.warns(UserWarning, match="captions.csv: no splits"):
+        made = play("prepare", cwd=".", pictures="~/photos", captions="~/photos/captions.csv", extractor="patches:~/clip", output="~/made", device="cpu")
     assert len(Collection.open("~/made")) == len(Features("~/made/features")) == len(read_captions("~/made/captions.json")) == 2
     assert made["done"].open().picture_path("one").is_file()
     for open_model in (load_model, DualEncoder.from_pretrained):

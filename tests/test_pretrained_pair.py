@@ -20,6 +20,8 @@ from teran_nb.training.runs import evaluate_runs, train
 from teran_nb.photos.prepare import Sources, prepare
 from teran_nb.zoo.small_models import toy_folder
 
+pytestmark = pytest.mark.filterwarnings("ignore:(?s).*longer than 64 tokens")  # which the tokenizer of a toy spells letter by letter
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
