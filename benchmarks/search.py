@@ -175,7 +175,7 @@ def exact_ten(model, images, sentences):
     for some in progress(list(chunked(range(len(images)), 20_000)), desc="exact answers"):
         stored = images[some[0]:some[-1]+1]
         stored = replace(stored, parts=Packed(F.normalize(stored.parts.values.half().float(), dim=1), stored.parts.offsets),
-                         whole=F.normalize(stored.whole.half().float(), dim=1))
+                         whole=F.normalize(stored.whole.float(), dim=1).half().float())
         sim = torch.cat([model.similarity(stored, sentences[i:i+20]) for i in range(0, len(sentences), 20)], 1)
         scores,rows = sim.topk(min(10, len(sim)), 0)
         best.append((scores,rows + some[0]))
