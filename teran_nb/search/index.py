@@ -316,7 +316,7 @@ def _learn(self:Index, sentences=(), learned_again=False):
     else:
         captions = self._captions(self._sample_sentences(sentences, regions))
         captions = captions[captions.parts.lengths > 0]
-        words,whole = captions.weighted_parts,self._whole(captions)
+        words,whole = captions.weighted_parts,captions.whole if layout.whole_dim else None
     if len(words) < 2 or not len(regions.values): return # nothing to learn from: every image is compared
     stage = FirstStage.learn(regions, words, self.pooling, whole)
     backend.save(replace(layout, is_learned=False, candidates=0, measured=0))
