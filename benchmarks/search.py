@@ -296,6 +296,11 @@ def show_recall_by_cost(rows, cost, ax, legend):
     title = "a line: from few\ncandidates to many"
     if legend: ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1,1), title=title, title_fontsize=8)
 
+def other_sizes(path, rows):
+    "What former runs measured at other sizes."
+    measured = {row["images"] for row in rows}
+    return [row for row in (read_json(path)["rows"] if Path(path).is_file() else []) if row["images"] not in measured]
+
 def draw(path):
     "The figure of measured rows."
     rows = read_json(path)["rows"]
@@ -318,7 +323,7 @@ def arguments():
     p.add_argument("--sentences", type=int, default=HELD_OUT, help=f"that ask, {HELD_OUT} at most")
     p.add_argument("--candidates", type=int, nargs="*", default=[50,200,800], help="beside the measured number")
     p.add_argument("--growth", action="store_true", help="print the candidates of the first stage alone too")
-    p.add_argument("--json", default="", help="file for the rows; a figure of them stands beside it")
+    p.add_argument("--json", default="", help="file for the rows, where those of other sizes stay; a figure of them stands beside it")
     p.add_argument("--keep", default="runs/benchmark-vectors", help="folder where encoded images are kept")
     p.add_argument("--keep-index", default="", help="folder where the last index is left, for `benchmarks/explore.py`")
     p.add_argument("--workers", type=int, default=2, help="processes that draw scenes")
@@ -351,7 +356,7 @@ def main():
         with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
             rows += measure(model, images[:n], captions, None if owner is None else owner[:n], args, Path(folder)/"index")
         print(markdown_table(HEADER, [[f"{v:,}" if isinstance(v, int) else str(v) for v in r.values()] for r in rows]) + "\n", flush=True)
-        if args.json: write_json(args.json, {"machine": machine(), "rows": rows})
+        if args.json: write_json(args.json, {"machine": machine(), "rows": sorted([*other_sizes(args.json, rows), *rows], key=lambda r: r["images"])})
     if args.json: draw(args.json)
 
 if __name__ == "__main__": main()
