@@ -107,15 +107,16 @@ def query_for(self:QdrantBackend,
 ) -> Any: # One query, with nested prefetches where it has two stages
     "A request as the client takes it."
     staged = request.candidates
-    common = {"filter": self.filter_for(request.conditions)}
-    if not self.is_imitation:
-        common["params"] = self.types.SearchParams(exact=not staged, hnsw_ef=max(SEARCH_WIDTH, 2*staged) if staged else None)
-    def stage(vector, field, prefetches): # one more ranking, whose score the formula reads
-        return self.types.Prefetch(**self.nearest(vector, field, prefetches), limit=staged or self.count(), **common)
-    answer = {"limit": request.limit, **common, "with_payload": request.with_vectors or ["image"],
+    conditions = {"filter": self.filter_for(request.conditions)}
+    compared = by_graph = conditions if self.is_imitation else {**conditions, "params": self.types.SearchParams(exact=True)}
+    if staged and not self.is_imitation: # only to propose: among few candidates the graph would miss some
+        by_graph = {**conditions, "params": self.types.SearchParams(hnsw_ef=max(SEARCH_WIDTH, 2*staged))}
+    def stage(vector, field, prefetches, how=compared): # one more ranking, whose score the formula reads
+        return self.types.Prefetch(**self.nearest(vector, field, prefetches), limit=staged or self.count(), **how)
+    answer = {"limit": request.limit, **compared, "with_payload": request.with_vectors or ["image"],
               "with_vector": self._vectors(request.with_vectors)}
-    if request.words is None: return self.types.QueryRequest(**self.nearest(request.first, "first", []), **answer)
-    prefetches = [stage(request.first, "first", [])] if staged else []
+    if request.words is None: return self.types.QueryRequest(**self.nearest(request.first, "first", []), **{**answer, **by_graph})
+    prefetches = [stage(request.first, "first", [], by_graph)] if staged else []
     whole = request.first.copy()
     whole[:self.layout.learned_dim] = 0
     if not whole.any() and request.unwanted is None:
