@@ -269,32 +269,25 @@ def sentence_words(info, sentence):
 
 RECALLS = (0,50,80,85,90,95,98,99,99.5,100) # Ticks of a scale that gives the last per cent more room
 
-def show_recall_by_cost(rows, cost, ax, legend):
-    "Recall of the exact ten against a cost, a line for each way of searching; the grey steps are the best recall for each cost."
-    for way,colour,marker in zip(dict.fromkeys(row["way"] for row in rows), COLOURS, "os^Dos^"):
-        own = [row for row in rows if row["way"] == way]
-        ax.plot([row[cost] for row in own], [row["R@10 %"] for row in own], lw=1, color=colour, marker=marker, markersize=6,
-                markerfacecolor="none", label=way)
-    ordered = sorted((row[cost],-row["R@10 %"]) for row in rows)
-    front = np.maximum.accumulate([-recall for _,recall in ordered])
-    ax.step([x for x,_ in ordered], front, where="post", color="grey", lw=4, alpha=.3, zorder=0, label="best at this cost")
-    ax.set(xlabel=cost, ylabel="recall of the exact ten, %", title=f"Recall of the exact ten against {cost}")
+def show_recall(rows, ax):
+    "Recall of the exact ten against CPU milliseconds, with the number of candidates at each point."
+    for way,colour,marker in zip(("exact","two stages"), COLOURS, "os"):
+        own = sorted((row["CPU ms"],row["R@10 %"],row["search"]) for row in rows if row["search"].startswith(way))
+        ax.plot([ms for ms,*_ in own], [recall for _,recall,_ in own], lw=1, color=colour, marker=marker, markersize=6, markerfacecolor="none", label=way)
+        for ms,recall,what in own:
+            if way != "exact": ax.annotate(what.split()[2], (ms,recall), (6,-9), textcoords="offset points", fontsize=8)
     least = min(row["R@10 %"] for row in rows)
     def stretch(recall): return -np.log10(np.maximum(100.5 - recall, .01))
     ax.set_yscale("function", functions=(stretch, lambda y: 100.5 - 10**-y))
     ax.set_yticks([v for v in RECALLS if v >= least - 5])
-    ax.set_ylim(100.5 - 1.15*(100.5 - least), 100.1)
-    ax.yaxis.set_minor_locator(NullLocator())
+    ax.set_ylim(min(99, least - .5), 100.1)
+    ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1,2,5)))
+    for axis in (ax.xaxis,ax.yaxis): axis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter("{x:g}")
-    if max(row[cost] for row in rows) > 4*min(row[cost] for row in rows):
-        ax.set_xscale("log")
-        ax.xaxis.set_major_locator(LogLocator(subs=(1,2,5)))
-        ax.xaxis.set_minor_locator(NullLocator())
-    else: ax.set_xlim(left=0)
     ax.xaxis.set_major_formatter("{x:,.0f}")
+    ax.set(xlabel="CPU ms", ylabel="recall of the exact ten, %")
     ax.grid(alpha=.3)
-    title = "a line: from few\ncandidates to many"
-    if legend: ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1,1), title=title, title_fontsize=8)
 
 def other_sizes(path, rows):
     "What former runs measured at other sizes."
@@ -302,14 +295,14 @@ def other_sizes(path, rows):
     return [row for row in (read_json(path)["rows"] if Path(path).is_file() else []) if row["images"] not in measured]
 
 def draw(path):
-    "The figure of measured rows."
+    "The figure of measured rows, an axis for each size; the numbers are those of candidates."
     rows = read_json(path)["rows"]
     sizes = list(dict.fromkeys(row["images"] for row in rows))
-    axes = grid(2*len(sizes), 2, (5,3.4), titles=[f"{n:,} images" for n in sizes for _ in range(2)])
-    for i,n in enumerate(sizes):
-        own = [row | {"way": row["search"].split(",")[0], "what": row["search"]} for row in rows if row["images"] == n]
-        show_recall_by_cost(own, "CPU ms", axes[2*i], False)
-        show_recall_by_cost(own, "kB an image", axes[2*i + 1], True)
+    axes = grid(len(sizes), len(sizes), (4,3.4))
+    for ax,n in zip(axes, sizes):
+        show_recall([row for row in rows if row["images"] == n], ax)
+        ax.set_title(f"{n:,} images")
+    axes[0].legend(frameon=False, fontsize=8, loc="lower right")
     save(axes[0], Path(path).with_suffix(".png"))
 
 def arguments():
