@@ -3,12 +3,15 @@ import json
 import threading
 import time
 import warnings
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import numpy as np
 import pytest
 import torch
 from test_search import images, sentences
 
+from teran_nb.search.backends import Request
 from teran_nb.search.index import Index
 from teran_nb.search.server import ServerBackend
 
@@ -96,6 +99,21 @@ def test_a_server_over_http_answers_as_the_imitation(server, filled):
     for j in range(3):
         assert index.search(sentences()[j], 5).ids == expected.search(sentences()[j], 5).ids
     assert len(index.verify()) == 300 and index.names == expected.names
+
+
+def test_the_graph_only_proposes(server):
+    "Among the few candidates of a later stage the engine's graph misses some, so each of them is compared."
+    def stages(query):
+        return [query, *[stage for each in query.prefetch or () for stage in stages(each)]]
+    backend = Index(None, server.url).backend
+    words = np.ones((2, backend.layout.dim), np.float32)
+    backend.layout = replace(backend.layout, whole_dim=4, global_weight=1.)
+    first = np.ones(backend.layout.first_dim, np.float32)
+    query = stages(backend.query_for(Request(words, first, 10, 24, words)))
+    later, proposing = [stage for stage in query if stage.prefetch], [stage for stage in query if not stage.prefetch]
+    assert len(later) > 3 and all(stage.params.exact for stage in later)
+    assert proposing and all(stage.params.hnsw_ef >= 128 and not stage.params.exact for stage in proposing)
+    assert all(stage.params.exact for stage in stages(backend.query_for(Request(words, first, 10, 0))))
 
 
 def slow(server, path, result):

@@ -166,9 +166,8 @@ class Presence:
     def values(self) -> tuple: return self.weights,self.word,self.expected # As a model or an index stores it
     @classmethod
     def of_model(cls, model:Encoder|None) -> "Presence|None":
-        "What a model brings; None where it brings nothing, or ranks by what an alignment does not show."
-        if model is None or not model.presence or model.info.is_cross_encoder or model.info.not_indexed: return None
-        return cls(*model.presence)
+        "What a model brings; None where it brings nothing."
+        return cls(*model.presence) if model is not None and model.presence else None
     def of_word(self, cosine:float) -> float: # With its best region
         "Probability that an image shows the word."
         return _sigmoid(self.word[0]*cosine + self.word[1])

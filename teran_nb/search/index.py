@@ -163,7 +163,7 @@ _LEARN_FROM = 5000 # Images from which on an index beyond memory has two stages
 _SAMPLE_IMAGES = 8192 # Of which the first stage is learned
 _SAMPLE_SENTENCES = 2000
 _JUDGED = 2048 # Images of the fit of `Presence`
-_MANY = 5000 # Candidates among which the best are as good as the exact ones
+_MANY = 5000 # Candidates whose best stand for the exact ones, where they do so for ten sentences
 
 @patch
 def add(self:Index,
@@ -626,11 +626,12 @@ def _shared(exact, names):
 
 @patch
 def _measure(self:Index):
-    "The number of candidates with which the sentences of the first stage, a hundred, find 99 % of the ten best of many."
+    "The number of candidates with which the sentences of the first stage, a hundred, find 99 % of the exact ten."
     stage = self.backend.stage
     whole = torch.zeros(len(stage.sentences), 0) if stage.whole is None else stage.whole
     captions = Encoded(whole, stage.sentences, [""]*len(stage.sentences))[:stage.measured]
     best = self._best(captions, 10, _MANY)
+    if _shared(self._best(captions[:10], 10, 0), best[:10]) < .99: best = self._best(captions, 10, 0)
     candidates = 24
     while candidates < len(self) and _shared(best, self._best(captions, 10, candidates)) < .99: candidates += candidates//2
     self.backend.save(replace(self.layout, candidates=candidates, measured=len(self)))
