@@ -60,6 +60,7 @@ def save(self:Network, folder:str|Path) -> None:
         if not is_same: raise ValueError(f"{folder} holds a model of another configuration or vocabulary; choose another folder")
         save_tensors(weights, folder/"model.safetensors")
         if self.presence: write_json(folder/"presence.json", self.presence)
+        else: (folder/"presence.json").unlink(missing_ok=True) # it was of the former weights
         return
     with atomic(folder) as tmp:
         tmp.mkdir()
@@ -177,8 +178,8 @@ def _save_pretrained(self:Network, save_directory:Path):
     "Write the model's files into a folder that exists."
     with tempfile.TemporaryDirectory(dir=save_directory.parent) as tmp:
         self.save(Path(tmp)/"model")
-        for part in ("text","vision"): # a folder is not replaced by another one
-            if (save_directory/part).is_dir(): os.replace(save_directory/part, Path(tmp)/part)
+        for part in ("text","vision","presence.json"): # a folder is not replaced by another one, and the new model may have no such file
+            if (save_directory/part).exists(): os.replace(save_directory/part, Path(tmp)/part)
         for path in (Path(tmp)/"model").iterdir(): os.replace(path, save_directory/path.name)
 
 @patch(cls_method=True)
