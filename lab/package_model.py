@@ -24,7 +24,10 @@ def package(run: str, name: str, card: str, data: str) -> Path:
     model = load_model(run)
     val = load_data(data).val
     texts = [[val.captions.texts[j] for j in val.captions.of(i)] for i in range(len(val))]
-    model.presence = fit_presence(model, model.encode_images(val), texts).values
+    fitted = fit_presence(model, model.encode_images(val), texts)
+    if fitted is None:
+        raise SystemExit(f"the validation part of {data} is too small to learn what scores say about absent things")
+    model.presence = fitted.values
     with tempfile.TemporaryDirectory() as place:
         made = Path(place) / name
         model.save(made)
