@@ -27,7 +27,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import described_scenes, machine, rss
-from teran_nb.core.files import atomic, read_json, write_json
+from teran_nb.core.files import atomic, digest, read_json, write_json
 from teran_nb.core.packed import Packed
 from teran_nb.core.show import markdown_table, progress
 from teran_nb.data.collection import Collection
@@ -94,7 +94,7 @@ class Narrow(Encoder):
 def photographs(args, model):
     "Crops of photographs, and captions of the photographs."
     collection = Collection.open(args.photos)
-    maps = feature_maps(collection, model, Path(args.keep)/"maps.npy")
+    maps = feature_maps(collection, model, Path(args.keep))
     captions = model.encode_captions(some_of(collection.captions.texts))
     if args.dim < captions.parts.dim:
         sample = model.encode_images(crops(maps, range(2048), np.random.default_rng(args.seed)))
@@ -104,22 +104,25 @@ def photographs(args, model):
         model,captions = narrow,narrow.encode_captions(captions.names)
     return model,encoded_crops(args, maps, model),captions,np.arange(args.images) % len(maps)
 
-def feature_maps(collection, model, path):
+def feature_maps(collection, model, folder):
     "The feature map of every photograph, `(photographs, cells, dim)` float16, made where it is not there."
+    path = folder/f"maps-{digest(collection.features.manifest['sha256'])[:12]}.npy"
     if not path.is_file():
         extractor = model.find_extractor()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic(path) as unfinished, open(unfinished, "wb") as file:
-            batches = [extractor.maps([image.picture() for image in some]) for some in chunked(progress(list(collection), desc="feature maps"), 32)]
-            np.save(file, torch.cat([batch.flatten(2).mT.half() for batch in batches]).numpy())
+        folder.mkdir(parents=True, exist_ok=True)
+        batches = []
+        for some in chunked(progress(list(collection), desc="feature maps"), 32):
+            batches.append(extractor.maps([image.picture() for image in some]).flatten(2).mT.half())
+        with atomic(path) as unfinished, open(unfinished, "wb") as file: np.save(file, torch.cat(batches).numpy())
     return np.load(path, mmap_mode="r")
 
 CHUNK = 2048 # Crops that are encoded, and kept, at once
+LARGEST = 2**20 # Crops that a file has room for
 
 def encoded_crops(args, maps, model):
     "Encoded crops in half precision, in files."
     n,regions = args.images,35
-    folder = Path(args.keep)/f"crops-{args.dim}"
+    folder = Path(args.keep)/f"crops-{digest([model.fingerprint,args.photos,args.seed])[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
     done = folder/"done.json"
     shapes = {"parts.npy": (LARGEST,regions,args.dim), "whole.npy": (LARGEST,args.dim)} # files with holes, so that more can be encoded later
@@ -136,8 +139,6 @@ def encoded_crops(args, maps, model):
         write_json(done, start + CHUNK)
     packed = Packed(torch.from_numpy(parts[:n].reshape(n*regions, -1)), range(0, n*regions + 1, regions))
     return Encoded(torch.from_numpy(whole[:n]), packed, [f"im{i}" for i in range(n)])
-
-LARGEST = 2**20
 
 def crops(maps, numbers, g):
     "The 35 windows of random parts of maps, mirrored or not."
