@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ..core.config import one_of
-from ..core.files import home, project_path, require_space, write_json
+from ..core.files import home, project_path, require_space, user_path, write_json
 from ..data.collection import Collection
 from ..data.features import Regions
 from ..data.words import STOP_WORDS
@@ -62,13 +62,13 @@ def prepare_own(
     regions_by = build_extractor(extractor, settings, device) if extractor else readers[0].find_extractor()
     sample = Regions("sample", np.zeros((1,regions_by.dim), np.float32), None, None, extractor=regions_by.name)
     for model in readers: model.check(sample)
-    about = None
+    about,name = None,user_path(str(pictures)).resolve().name or "pictures"
     if pictures == "example": pictures = example_pictures()
     if pictures == "photos": pictures,_,about = photographs()
     sources = Sources(str(pictures))
     place = project_path(output) if output else home()/"mine"
     require_space(place)
-    folder = place/sources_digest(sources, regions_by)
+    folder = place/sources_digest(sources, regions_by)/name # the name is the title of what is made of it
     prepared = prepare(sources, folder, regions_by, device=device, show_progress_bar=show_progress_bar)
     if about: write_json(folder/"about.json", about)
     return prepared
