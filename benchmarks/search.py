@@ -10,8 +10,8 @@ Images and sentences:
 * neither: synthetic vectors
 
 Recall is against the exact answer over the stored vectors. A time is that of one call of `Index.search` with one encoded sentence, to its ten hits;
-every sentence was asked once before, so the files that it needs were read. `--growth` prints the candidates of the first stage alone that hold 90, 95 and 99 % of the
-exact ten.
+every sentence was asked once before, so the files that it needs were read. `--growth` prints the candidates of the first stage alone that hold 90,
+95 and 99 % of the exact ten.
 """
 import argparse, shutil, sys, tempfile, time, warnings
 from dataclasses import replace
