@@ -1,7 +1,7 @@
 """A dual encoder beside TERAN on the drawn scenes: retrieval and grounding of both, by the same functions.
 
 `python benchmarks/dual.py` prints a table in markdown (a few minutes of one core). It needs `runs/scenes-teran-mrsw` (the README's first command) and
-`runs/scenes-clip` (`train_clip(scenes().train, "runs/scenes-clip")`, from teran_nb.zoo.small_models). `--results` enters the table in the registry.
+`runs/scenes-clip` (`train_clip(scene_collection().train, "runs/scenes-clip")`, from teran_nb.zoo.small_models). `--results` enters the table in the registry.
 """
 import argparse, os, shlex, sys, tempfile
 from pathlib import Path

@@ -21,7 +21,7 @@ from teran_nb.data.captions import Captions
 from teran_nb.core.show import markdown_table
 from teran_nb.measure.retrieval import PROTOCOLS, Protocol, ndcg_at_k, ranking, ranks, retrieval
 from teran_nb.measure.relevance import Relevance, rouge_l
-from teran_nb.scenes.scenes import scenes
+from teran_nb.scenes.scenes import scene_collection
 
 COCO = ROOT.parent/"shared"/"data"/"captions"/"coco_testall_caps.txt.gz"
 
@@ -29,7 +29,7 @@ COCO = ROOT.parent/"shared"/"data"/"captions"/"coco_testall_caps.txt.gz"
 def captions(images):
     "Five captions an image, and what they are called."
     if COCO.is_file(): return read_captions(COCO, per_image=5).select(range(images)),"COCO test"
-    texts = scenes().test.captions.texts
+    texts = scene_collection().test.captions.texts
     return Captions([texts[i % len(texts)] for i in range(5*images)], np.repeat(np.arange(images), 5), [str(i) for i in range(images)]),"scenes, test (../shared is not here)"
 
 

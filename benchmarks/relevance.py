@@ -23,7 +23,7 @@ from common import machine, rss, timed
 from teran_nb.data.caption_files import read_captions
 from teran_nb.core.show import markdown_table
 from teran_nb.measure.relevance import rouge_l, spice
-from teran_nb.scenes.scenes import scenes
+from teran_nb.scenes.scenes import scene_collection
 from teran_nb.measure.spice import Tuples, concept_words, read_tuples, with_meanings
 
 COCO = ROOT.parent/"shared"/"data"/"captions"/"coco_testall_caps.txt.gz"
@@ -33,7 +33,7 @@ COCO = ROOT.parent/"shared"/"data"/"captions"/"coco_testall_caps.txt.gz"
 
 def data(args):
     "Captions, and what they are called."
-    full,what = (read_captions(COCO, per_image=5),"COCO test") if COCO.is_file() else (scenes().test.captions,"scenes, test (../shared is not here)")
+    full,what = (read_captions(COCO, per_image=5),"COCO test") if COCO.is_file() else (scene_collection().test.captions,"scenes, test (../shared is not here)")
     return (full if args.images is None else full.select(range(min(args.images, len(full.image_ids))))),what
 
 def lcs(a, b):

@@ -223,7 +223,7 @@ def _fingerprints(results, data):
             run = project_path(result.about.get("run") or ".")
             if given or not (run/"run.json").is_file(): continue
             key = json.dumps(Run(run).saved["data"])
-            if key not in by_source: by_source[key] = data_fingerprint(Run(run).own_data())
+            if key not in by_source: by_source[key] = data_fingerprint(Run(run).training_data())
             by_run[result.about["run"]] = by_source[key]
     beside = next(iter(by_source.values())) if len(by_source) == 1 else NOT_RECORDED
     def fingerprint_of(result): return given or by_run.get(result.about.get("run"), result.about.get("data", beside))

@@ -1,6 +1,6 @@
 """The batches, outputs, losses and optimizer of the authors' training code, for step-by-step comparisons with it.
 
-To compare a `PublishedMatcher` with the published code, both must see the same batch, and their outputs must have the same layout. Each function
+To compare a `PublishedNetwork` with the published code, both must see the same batch, and their outputs must have the same layout. Each function
 here converts one of these. `tests/test_lab.py` compares with recorded outputs of the published code.
 """
 
@@ -11,7 +11,7 @@ from teran_nb.core.packed import length_mask
 from teran_nb.model.encoded import Encoded
 from teran_nb.model.regions import RegionBatch
 from teran_nb.model.text import TokenBatch
-from teran_nb.zoo.published import PublishedMatcher
+from teran_nb.zoo.published import PublishedNetwork
 from teran_nb.zoo.reference import filter_words, reference_triplet
 
 
@@ -37,7 +37,7 @@ def reference_batch(
 
 
 def reference_outputs(
-    model:PublishedMatcher,  # Repeats published code
+    model:PublishedNetwork,  # Repeats published code
     images:RegionBatch,  # From `reference_batch`
     captions:TokenBatch,  # From `reference_batch`
 ) -> dict:  # `img_emb_aggr`, `cap_emb_aggr` `(n, dim)`; `img_feats`, `cap_feats` `(slots, n, dim)`; `cap_lengths`
@@ -53,7 +53,7 @@ def reference_outputs(
 
 
 def reference_losses(
-    model:PublishedMatcher,  # Repeats published code
+    model:PublishedNetwork,  # Repeats published code
     images:Encoded,  # First output of `model(...)`
     captions:Encoded,  # Second output; caption `k` belongs to image `k`
 ) -> dict:  # `alignment-loss`, `matching-loss`, or both; training minimises their sum
@@ -68,7 +68,7 @@ def reference_losses(
     return losses
 
 def reference_optimizer(
-    model:PublishedMatcher,  # Repeats published code
+    model:PublishedNetwork,  # Repeats published code
     learning_rate:float=1e-5,  # Above 0; the published default
 ) -> torch.optim.Adam:  # Over the parameters that the published code trains
     "Adam over all parameters, or all but those of a text model that is not fine-tuned."

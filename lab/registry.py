@@ -192,7 +192,7 @@ def main(
     if options.pairs:
         command = command or "python -m lab.registry " + shlex.join(arguments or sys.argv[1:])
         first, *_ = next(iter(measured.lines.values()))
-        measured = without_contexts(measured, Run(first.about["run"]).own_data())
+        measured = without_contexts(measured, Run(first.about["run"]).training_data())
     if not command: parser.error("say by --command what measures them")
     enter(measured, options.table, command, options.data)
     return read_table(options.table)

@@ -17,7 +17,7 @@ from teran_nb.model.regions import RegionConfig, StackConfig, region_batch
 from teran_nb.model.text import TextConfig, text_encoder
 from teran_nb.training.recipe import recipe_names
 from teran_nb.zoo.originals import load_original, original_names
-from teran_nb.zoo.published import MEASURES, PublishedConfig, PublishedMatcher, Variant
+from teran_nb.zoo.published import MEASURES, PublishedConfig, PublishedNetwork, Variant
 from teran_nb.zoo.reference import REFERENCE_POOLINGS, Reference, reference_triplet
 
 BETTER, LITTLE, FAILS = (next(claim for claim in CLAIMS if claim.kind == kind) for kind in ("better", "little", "fails"))
@@ -80,13 +80,13 @@ GOLDEN = SHARED / "golden"
 THEIRS = {"mrsw": "MrSw", "mwsr": "MwSr", "mravgw": "MrAVGw"}
 
 
-def toy_matcher(**changes):
+def toy_network(**changes):
     "A small model, and a batch of three images with 6, 6 and 4 regions, padded to 7 slots, and a caption of each."
     small = TextConfig(dim=16, heads=4, feed_forward=32, layers=2)
     texts = ["a red kite above the small house", "two kittens", "a boat at night"]
     seed_everything(7)
     config = PublishedConfig(text=small, dim=8, last=StackConfig(1), regions=RegionConfig(12, stack=StackConfig(1)))
-    model = PublishedMatcher(replace(config, **changes), text_encoder(small, texts*2)).eval()
+    model = PublishedNetwork(replace(config, **changes), text_encoder(small, texts*2)).eval()
     features, boxes = torch.zeros(3, 7, 12), torch.zeros(3, 7, 4)
     for i, count in enumerate((6, 6, 4)):
         features[i, 1:count+1] = torch.randn(count, 12)
@@ -96,7 +96,7 @@ def toy_matcher(**changes):
 
 
 def test_a_published_batch_is_one_of_ours():
-    model, features, boxes, tokens, (images, captions) = toy_matcher()
+    model, features, boxes, tokens, (images, captions) = toy_network()
     assert torch.equal(captions.word_mask, tokens.word_mask) and images.mask.sum(1).tolist() == [6, 6, 4]
     with pytest.raises(ValueError, match="slot 0 of a published batch is I-CLS"):
         reference_batch(features+1, boxes, [7, 7, 5], tokens.ids, [9, 4, 6])
@@ -110,11 +110,11 @@ def test_a_published_batch_is_one_of_ours():
 
 
 def test_two_objectives_and_a_frozen_text():
-    both, *_, batch = toy_matcher(training_heads=("alignment", "global"), variant=Variant(measure="order"), reference=Reference("teran", tuple(sorted(STOP_WORDS))))
+    both, *_, batch = toy_network(training_heads=("alignment", "global"), variant=Variant(measure="order"), reference=Reference("teran", tuple(sorted(STOP_WORDS))))
     assert reference_outputs(both, *batch)["cap_lengths"] == [6, 4, 4] and (both(*batch)[0].whole >= 0).all()
     assert set(reference_losses(both, *both(*batch))) == {"alignment-loss", "matching-loss"}
-    model, *_ = toy_matcher()
-    frozen = PublishedMatcher(replace(model.config, text=replace(model.config.text, fine_tune=False)), model.text)
+    model, *_ = toy_network()
+    frozen = PublishedNetwork(replace(model.config, text=replace(model.config.text, fine_tune=False)), model.text)
     embeddings = frozen.text.network.bert.embeddings.word_embeddings.weight
     trained = reference_optimizer(frozen).param_groups[0]["params"]
     assert embeddings.requires_grad and not any(p is embeddings for p in trained)  # it gets gradients, but the optimizer does not move it

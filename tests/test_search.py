@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from unittest.mock import patch
 
+import PIL.Image
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,7 @@ from conftest import ROOT
 
 from teran_nb.core.files import read_json, write_json
 from teran_nb.core.packed import Packed
+from teran_nb.data.collection import as_images
 from teran_nb.model.encoded import CaptionWords, Encoded
 from teran_nb.model.encoder import Encoder, EncoderInfo
 from teran_nb.search.backends import Request, example_backend
@@ -278,6 +280,92 @@ def test_a_killed_rebuild_answers_exactly_and_is_done_again(tmp_path):
     index.close()
 
 
+def test_few_sentences_leave_an_index_that_opens_again(tmp_path):
+    exact, index = Index(), Index(None, tmp_path / "index")
+    for each in (exact, index):
+        each.add(images(300))
+    for n, learns in ((1, False), (2, False), (12, True)):
+        with quick:
+            index.rebuild(sentences(n))
+        index.close()
+        index = Index(None, tmp_path / "index")
+        index.candidates = 300
+        assert index.layout.is_learned == learns and names(index, 5) == names(exact, 5)
+    index.close()
+
+
+def test_the_first_stage_is_learned_of_all_that_is_there(tmp_path):
+    "Also where the names of an empty index were read before."
+    index = Index(None, tmp_path / "index")
+    assert index.names == []
+    with quick, patch("teran_nb.search.index._SAMPLE_IMAGES", 200), patch.object(FirstStage, "learn", wraps=FirstStage.learn) as learn:
+        index.add(images(300), sentences=sentences(60))
+    assert len(learn.call_args.args[0]) == 200 and index.layout.is_learned and len(index.verify()) == 300
+    index.close()
+
+
+def test_two_processes_fill_one_server():
+    "One learns the first stage while the other adds: every image gets a vector, and a change is noticed."
+    first = Index(None, ":memory:")
+    second = Index(None, ":memory:", client=first.backend.client)
+    everything, write = images(400), Index._write
+
+    def interrupted(index, encoded, payloads):
+        write(index, encoded, payloads)
+        if index is second and len(second) == 50:
+            first.add(everything[range(200, 400)], sentences=sentences(60))
+
+    with quick, patch("teran_nb.search.index._SAMPLE_IMAGES", 200), patch.object(Index, "_write", interrupted):
+        second.add(everything[range(200)], batch_size=50)
+    stored = [image for some in first.backend.scroll() for image in some]
+    assert len(stored) == 400 and all(image.first is not None for image in stored)
+    assert second.backend.stage.digest == first.backend.stage.digest == first.layout.first_stage
+    with quick:
+        second.rebuild(sentences(80, 3))
+    with patch("teran_nb.search.index._OLD", 0):
+        first.search(sentences()[0])
+    assert first.backend.stage.digest == second.layout.first_stage != ""
+    leave(first)
+
+
+class OneColour(Encoder):
+    "Each picture is one region, its mean colour."
+    fingerprint, info = "one colour", EncoderInfo(reads="pictures")
+
+    def encode_images(self, images, batch_size=128, show_progress_bar=False):
+        images = as_images(images)
+        colours = torch.tensor([image.picture().resize((1, 1)).getpixel((0, 0)) for image in images]).float()
+        return Encoded(torch.zeros(len(images), 1), Packed(F.normalize(colours + 1, dim=1), range(len(images) + 1)), [image.id for image in images], images=images)
+
+
+def test_a_path_means_the_same_picture_from_every_folder(tmp_path, monkeypatch):
+    for trip, colour in (("one", "red"), ("two", "blue")):
+        (tmp_path / trip / "photos").mkdir(parents=True)
+        PIL.Image.new("RGB", (8, 8), colour).save(tmp_path / trip / "photos/IMG_1.png")
+    index = Index(OneColour(), tmp_path / "index")
+    monkeypatch.chdir(tmp_path / "one")
+    assert index.add("photos") == 1 and index.add("photos") == 0
+    monkeypatch.chdir(tmp_path / "two")
+    with pytest.raises(ValueError, match="is another picture of this name"):
+        index.add("photos")
+    stored = index.backend.read(["IMG_1"])[0].payload
+    assert stored["path"] == str(tmp_path / "one/photos/IMG_1.png") and "taken" not in stored
+    (tmp_path / "one/photos").rename(tmp_path / "one/pictures")
+    with pytest.raises(ValueError, match="which is not there any more.*update=True"):
+        index.add(tmp_path / "one/pictures")
+    assert index.add(tmp_path / "one/pictures", update=True) == 1
+    index.close()
+
+
+def test_a_link_to_an_empty_folder_becomes_an_index(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "index").symlink_to(tmp_path / "disk")
+    index = Index(None, tmp_path / "index")
+    assert index.add(images(5)) == 5
+    index.close()
+    assert len(Index(None, tmp_path / "disk")) == 5 and (tmp_path / "index").is_symlink()
+
+
 def test_every_home_reads_the_same_images(homes):
     everything, memory = images(300), homes[0]
     for index in homes:
@@ -302,7 +390,7 @@ def test_conditions_and_candidates_limit_a_search(homes):
         hits = index.search(sentences()[0], 5, {"half": 1})
         assert [hit.payload["half"] for hit in hits] == [1] * 5
         assert names(index, 5, {"half": 1}) == names(memory, 5, {"half": 1})
-        assert names(index, 5, {"half": 2}) == [[]] * 12
+        assert names(index, 5, {"half": 2}) == names(index, 5, {"half": []}) == [[]] * 12
         for pooling in ("mwsr", "symm", "mravgw"):
             assert names(index, 5, None, pooling) == names(memory, 5, None, pooling)
         index.candidates = 3
@@ -389,7 +477,7 @@ def closed_edge(tmp_path_factory):
     "The folder of an index of sixty images that was closed normally."
     folder, (memory, stage) = tmp_path_factory.mktemp("edge") / "index", example_backend()
     backend = open_edge(folder)
-    backend.begin(replace(memory.layout, is_learned=False))
+    backend.begin(replace(memory.layout, first_stage=""))
     backend.keep(stage)
     backend.save(memory.layout)
     backend.write(list(memory.images.values()))
@@ -410,7 +498,7 @@ def edit_json(path, **changes):
 
 
 DAMAGES = {  # what is done to the folder, the error at opening, a part of its sentence
-    "other dim": (lambda f: edit_json(f / "index.json", dim=8), ValueError, "first_stage.safetensors is no first stage of this index (its words have 16 numbers, regions 8); copy the index again"),
+    "other dim": (lambda f: edit_json(f / "index.json", dim=8), ValueError, "first_stage.safetensors is no first stage of this index (it is of another index); copy the index again"),
     "dim is a text": (lambda f: edit_json(f / "index.json", dim="?"), ValueError, "index.json is no layout of an index (Layout.dim"),
     "unknown field": (lambda f: edit_json(f / "index.json", int8=True), ValueError, "index.json is no layout of an index (unknown field of Layout 'int8'"),
     "layout cut": (lambda f: (f / "index.json").write_text((f / "index.json").read_text()[:20]), ValueError, "index.json is not JSON"),

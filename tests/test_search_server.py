@@ -137,6 +137,8 @@ FAULTS = {  # what is wrong, the error, a part of its sentence, how often the la
     "busy": (lambda s, p, r: (429, {"Retry-After": "0"}, ok(None)), ConnectionError, "it is busy", 3),
     "busy, without a time": (lambda s, p, r: (429, {}, "{}"), ConnectionError, "it answers 429", 3),
     "error": (lambda s, p, r: (500, {}, "out of order"), ConnectionError, "it answers 500 (out of order), tried 3 times", 3),
+    "error page": (lambda s, p, r: (503, {}, "<style>p{white-space:nowrap}</style>"), ConnectionError, "it answers 503", 3),
+    "full disk": (lambda s, p, r: (500, {}, "No space left on device"), OSError, "is full", 1),
     "redirect": (lambda s, p, r: (307, {"Location": "https://other.org/"}, ""), ConnectionError, "names 'https://other.org/'; give that address", 1),
     "HTML": (lambda s, p, r: (200, {"Content-Type": "text/html"}, "<html>Welcome</html>"), ConnectionError, "answers, but not as Qdrant does", 1),
     "no result": (changed(lambda r: None), ConnectionError, "answers, but not as Qdrant does", 1),
@@ -159,6 +161,16 @@ def test_a_fault_is_one_sentence(server, fault, error, sentence, tries):
     assert [path.endswith("query/batch") for path in server.paths].count(True) == tries
     server.fault = None
     assert len(index.search(sentences()[0]).ids) == 10  # the index is as it was
+
+
+def test_a_layout_that_cannot_be_read_again_stays(server):
+    index = Index(None, server.url)
+    server.fault = lambda path, result: (500, {}, "out of order") if path.endswith("exists") else None
+    for add in (lambda: index.add(images(5)), lambda: index.search(sentences()[0], where={"typo": "x"})):
+        with pytest.raises(ConnectionError, match="it answers 500"):
+            add()
+    server.fault = None
+    assert len(index) == 300 and len(index.search(sentences()[0]).ids) == 10
 
 
 def test_a_busy_server_is_asked_again_when_it_says(server):

@@ -21,7 +21,7 @@ from teran_nb.training.runs import train
 from teran_nb.look.charts import show_relations
 from teran_nb.model.heads import reranked
 from teran_nb.model.single_stream import word_relations
-from teran_nb.zoo.uniter import UniterMatcher
+from teran_nb.zoo.uniter import UniterNetwork
 
 
 class PublishedImages(nn.Module):
@@ -202,7 +202,7 @@ def test_fine_tuning_by_the_preset_of_iais(published, tmp_path):
     numbers = [[{k: v for k, v in epoch.items() if k != "seconds"} for epoch in r.history.epochs] for r in (whole, resumed)]
     assert numbers[0] == numbers[1] and len(numbers[0]) == 2
     first, opened = load_model(source, text=str(folder / "tokenizer")), load_model(run)
-    assert type(opened) is UniterMatcher and opened.config == todo.for_data(dataset).network
+    assert type(opened) is UniterNetwork and opened.config == todo.for_data(dataset).network
     before, after = first.state_dict(), opened.state_dict()
     still = {k for k, v in after.items() if torch.equal(v, before[k])}
     norm = "text.network.bert.embeddings.LayerNorm"  # the head has its scale and shift

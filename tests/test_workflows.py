@@ -25,14 +25,14 @@ from teran_nb.data.features import FeatureWriter
 from teran_nb.data.collection import Collection
 from teran_nb.measure.results import read_result
 from teran_nb.measure.retrieval import retrieval
-from teran_nb.zoo.published import PublishedConfig, PublishedMatcher
+from teran_nb.zoo.published import PublishedConfig, PublishedNetwork
 from teran_nb.zoo.originals import load_original, save_original
 from teran_nb.training.compare import compare, paper_rows
 from teran_nb.training.datasets import WORLDS, load_data
 from teran_nb.training.runs import Run
 from teran_nb.zoo.reference import Reference
 from teran_nb.model.regions import RegionConfig, StackConfig
-from teran_nb.scenes.scenes import scenes
+from teran_nb.scenes.scenes import scene_collection
 from teran_nb.model.text import TextConfig, text_encoder
 
 FIGURES = ("curves", "gallery", "sentences", "heatmap", "grounding")
@@ -80,7 +80,7 @@ def test_evaluate_repeats_the_numbers(trained, tmp_path):
 
 def test_phrases_are_grounded_in_every_split(trained, tmp_path):
     "A table of phrases in scenes of training and validation, whatever split is ranked; a wrong name is refused before the work begins."
-    world, rows = scenes(**WORLDS["tiny"]), ["filename,phrase,x1,y1,x2,y2"]
+    world, rows = scene_collection(**WORLDS["tiny"]), ["filename,phrase,x1,y1,x2,y2"]
     for i in (0, 1, 65):
         text, link, (w, h) = world.captions.texts[world.captions.of(i)[0]], world.captions.links[world.captions.of(i)[0]][0], world[i].regions.size
         rows += [f"{world.image_ids[i]}.png,{text[link.start:link.end]},{x1/w},{y1/h},{x2/w},{y2/h}" for x1, y1, x2, y2 in link.boxes]
@@ -378,7 +378,7 @@ def test_an_original_checkpoint_is_evaluated(tmp_path):
     (tmp_path / "c.csv").write_text("\n".join(rows))
     config = PublishedConfig(text=TextConfig(layers=1, dim=16, heads=4, feed_forward=32), regions=RegionConfig(8, stack=StackConfig(1)),
                              dim=16, last=StackConfig(1), reference=Reference("teran"))
-    save_original(PublishedMatcher(config, text_encoder(config.text, texts)), tmp_path / "TERAN.pth.tar")
+    save_original(PublishedNetwork(config, text_encoder(config.text, texts)), tmp_path / "TERAN.pth.tar")
     play("evaluate", run=str(tmp_path / "TERAN.pth.tar"), data=str(tmp_path / "store"), options={"captions": str(tmp_path / "c.csv")}, output=str(tmp_path / "ev"))
     model = load_original(tmp_path / "TERAN.pth.tar")
     store = Features(tmp_path / "store")

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['user_path', 'project_path', 'home', 'require_file', 'most_unpacked', 'open_plain', 'reading', 'read_bytes',
            'read_text', 'read_json', 'read_json_lines', 'digest', 'file_stamps', 'locked', 'atomic', 'make_once',
-           'remove_leftovers', 'write_json', 'require_space', 'save_tensors', 'load_tensors', 'require_archive']
+           'remove_leftovers', 'write_json', 'require_space', 'digest_tensors', 'save_tensors', 'load_tensors',
+           'require_archive']
 
 # %% ../../nbs/core/02_files.ipynb #edda5a92
 import errno, gzip, hashlib, json, os, shutil, tempfile, time, zipfile
@@ -309,7 +310,10 @@ def require_space(
                       "free some space or choose another folder")
 
 # %% ../../nbs/core/02_files.ipynb #25b56d52
-def _digest_tensors(tensors):
+def digest_tensors(
+    tensors:dict[str,Tensor], # By name
+) -> str: # SHA-256
+    "Checksum of tensors, their names, types and shapes."
     checksum = hashlib.sha256()
     for name,t in sorted(tensors.items()):
         checksum.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())
@@ -322,7 +326,7 @@ def save_tensors(
 ) -> None:
     "Write tensors and their checksum to one safetensors file, atomically."
     tensors = {name: t.contiguous() for name,t in tensors.items()}
-    with atomic(path) as tmp: save_file(tensors, tmp, {"sha256": _digest_tensors(tensors)})
+    with atomic(path) as tmp: save_file(tensors, tmp, {"sha256": digest_tensors(tensors)})
 
 def load_tensors(
     path:str|Path, # Safetensors file; its checksum is compared if it has one
@@ -333,7 +337,7 @@ def load_tensors(
     with reading(path, "is not a whole safetensors file", cure):
         with safe_open(path, "pt") as file: expected = (file.metadata() or {}).get("sha256")
         tensors = load_file(path)
-    if expected not in (None,_digest_tensors(tensors)):
+    if expected not in (None,digest_tensors(tensors)):
         raise ValueError(f"{path} does not match its checksum, so it is damaged; {cure}")
     broken = [name for name,t in tensors.items() if t.is_floating_point() and not t.isfinite().all()]
     if broken: raise ValueError(f"{path}: {broken[0]} holds NaN or infinite numbers; {cure}")

@@ -6,7 +6,7 @@
 __all__ = ['SPLIT_NAMES', 'table_rows', 'read_captions']
 
 # %% ../../nbs/data/03_caption_files.ipynb #8ce229cc
-import ast, csv, io, re, warnings
+import ast, csv, io, re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NotRequired
@@ -17,7 +17,7 @@ from pydantic import Strict
 from typing_extensions import TypedDict
 
 from ..core.files import read_bytes, read_json, read_json_lines, read_text, reading, require_archive, user_path
-from ..core.config import LeftOut, checked, one_of
+from ..core.config import LeftOut, checked, one_of, warn
 from .captions import Captions, Link, image_name, is_link, is_sentence, read_names, some_names
 
 # %% ../../nbs/data/03_caption_files.ipynb #46ba33c6
@@ -86,13 +86,11 @@ def _to_captions(path, rows, bad, declares=False):
     return Captions([row.text for _,row in captions], [index[image_id] for image_id,_ in captions], list(images), sizes,
                     splits and [SPLIT_NAMES.get(split.lower(), split) for split in splits], links)
 
-def _warn(message): warnings.warn(message, stacklevel=6) # at the call of `read_captions`
-
 def _of_all_images(path, field, values):
     "One value for each image; None, with a warning, where only some images have one."
     missing = sum(not value for value in values)
     if 0 < missing < len(values):
-        _warn(f"{path}: {missing} of {len(values)} images have no {field}, so the {field}s of the others are not used")
+        warn(f"{path}: {missing} of {len(values)} images have no {field}, so the {field}s of the others are not used")
     return None if missing else values
 
 # %% ../../nbs/data/03_caption_files.ipynb #fbc2dcd6

@@ -7,7 +7,7 @@ __all__ = ['Picture', 'Images', 'Sentences', 'Image', 'Pictures', 'match_caption
            'join_collections', 'toy_regions', 'place_name', 'as_images', 'region_counts', 'given_sentences']
 
 # %% ../../nbs/data/04_collection.ipynb #8a01d6f2
-import io, unicodedata, warnings
+import io, unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from ..core.files import project_path, read_json, require_file, user_path
-from ..core.config import one_of
+from ..core.config import one_of, warn
 from ..core.show import escape_markdown, markdown_table
 from .captions import Captions, is_sentence, match_names
 from .caption_files import read_captions
@@ -33,8 +33,8 @@ from .features import Features, FeatureWriter, Regions, join_features
 # %% ../../nbs/data/04_collection.ipynb #b89a862d
 @lru_cache # once for each folder and process
 def _warn_of_thumbnails(folder):
-    warnings.warn(f"the full pictures of {folder.parent} are not here, so its thumbnails are encoded, whose vectors "
-                  "differ; bring the pictures back, or name their folder in its pictures.json", stacklevel=3)
+    warn(f"the full pictures of {folder.parent} are not here, so its thumbnails are encoded, whose vectors "
+         "differ; bring the pictures back, or name their folder in its pictures.json")
 
 def _with_line(picture, text):
     "A picture above a line of text."
@@ -182,7 +182,7 @@ def match_captions(
     lacking = [image_id[:100] for image_id in captioned if image_id not in available]
     problem = f"have captions and no {what}, such as {', '.join(lacking[:3])}"
     if missing == "refuse": raise ValueError(f"{len(lacking):,} images {problem}; missing='drop' leaves them out")
-    warnings.warn(f"left out {len(lacking):,} images that {problem}", stacklevel=3)
+    warn(f"left out {len(lacking):,} images that {problem}")
     return captions.select(indices)
 
 # %% ../../nbs/data/04_collection.ipynb #bd5e0a21
@@ -210,6 +210,8 @@ class Collection:
         self.name = name
         self.about = about or {}
         self.all_captions = captions # before images were left out
+        self.part = "all" # of the whole collection: the name of a split
+        self.description,self.source = {},{} # set by `load_data`, as are the arguments by which it opened the data
         self.captions = match_captions(captions, features.image_ids, missing)
 
     def __len__(self): return len(self.image_ids)
@@ -259,7 +261,7 @@ def select(self:Collection,
     images:list, # Numbers of images
 ) -> Collection: # These images, in the order given
     "Some of the images."
-    return Collection(self.features, self.captions.select(images), self.pictures, name=self.name, about=self.about)
+    return self._part_of(self.captions.select(images), self.name, self.part, self.all_captions)
 
 @patch
 def split(self:Collection,
@@ -268,7 +270,13 @@ def split(self:Collection,
     "The images of one split."
     if name == "all": return self
     name_of_split = f"{self.name} {name}".strip()
-    return Collection(self.features, self.captions.split(name), self.pictures, name=name_of_split, about=self.about)
+    return self._part_of(self.captions.split(name), name_of_split, name, self.all_captions.split(name))
+
+@patch
+def _part_of(self:Collection, captions, name, part, all_captions):
+    some = Collection(self.features, captions, self.pictures, name=name, about=self.about)
+    some.part,some.source,some.all_captions = part,self.source,all_captions
+    return some
 
 @patch(as_prop=True)
 def train(self:Collection) -> Collection: return self.split("train") # ValueError where there is no such split, as of others

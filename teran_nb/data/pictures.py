@@ -4,19 +4,19 @@
 
 # %% auto #0
 __all__ = ['UNREAD_SUFFIXES', 'MAX_PIXELS', 'sample_picture', 'within', 'reads_heif', 'open_image', 'find_pictures', 'opaque',
-           'upright_size', 'upright', 'read_picture']
+           'upright_size', 'upright', 'read_picture', 'read_tags']
 
 # %% ../../nbs/data/01_pictures.ipynb #718c3975
 import io, math, os, threading, warnings
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps, UnidentifiedImageError
 
-from ..core.config import one_of
+from ..core.config import one_of, warn
 from ..core.files import open_plain, require_file, user_path
 from .captions import PICTURE_SUFFIXES
 
@@ -118,7 +118,7 @@ def find_pictures(
     if left_out is not None: left_out |= named
     elif named:
         name,reason = next(iter(named.items()))
-        warnings.warn(f"left out {len(named)} files or folders of {folder}, such as {name}: {reason}", stacklevel=2)
+        warn(f"left out {len(named)} files or folders of {folder}, such as {name}: {reason}")
     return pictures
 
 # %% ../../nbs/data/01_pictures.ipynb #91c453b7
@@ -219,3 +219,13 @@ def read_picture(
     except Exception as e: # decoders raise any error on damaged files
         reason = str(e) if type(e) is ValueError else f"cannot be decoded ({type(e).__name__}: {e})"
     raise ValueError(f"{path} {reason}")
+
+# %% ../../nbs/data/01_pictures.ipynb #98a22148
+def read_tags(
+    path:str|Path, # Picture file
+) -> dict[int,Any]: # EXIF tags by number; empty where there are none, or where they cannot be read
+    "What a camera wrote about a picture."
+    try:
+        with _without_limit(), open_image(path) as picture: tags = picture.getexif()
+        return {**tags, **tags.get_ifd(0x8769)}
+    except Exception: return {} # decoders raise any error on damaged tags

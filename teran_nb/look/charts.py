@@ -55,14 +55,14 @@ CURVES = ("t2i_r1","i2t_r1","t2i_ndcg_rouge","t2i_ndcg_spice","grounding","iais_
 def show_curves(
     epochs:History|pd.DataFrame, # Of one training; or a row for each `line`, `seed` and `epoch`, as `read_epochs` gives it
     metrics:Sequence[str]=CURVES, # One panel per metric; metrics that were not measured are left out
-    title:str="", # Title of the figure
 ) -> list[Axes]: # One axis per metric
     "Each metric over the epochs of one model or of several, on a scale of its own."
+    title = ""
     if isinstance(epochs, History):
-        if epochs.epochs: title = title or f"Best epoch by {epochs.select}: {epochs.best()['epoch']}"
+        if epochs.epochs: title = f"Best epoch by {epochs.select}: {epochs.best()['epoch']}"
         epochs = epochs.to_pandas().assign(line="")
     measured = _with_numbers(epochs, metrics)
-    if not measured: return empty_figure(f"no epoch measured {' or '.join(metrics)}", title)
+    if not measured: return empty_figure(f"no epoch measured {' or '.join(metrics)}")
     axes = grid(len(measured), 3, (3.9,2.9), title=title)
     for ax,metric in zip(axes, measured):
         printed = metric_named(metric)
@@ -124,14 +124,13 @@ def _published_values(names, metric):
 def show_lines(
     results:Result, # Of models, by the names of their lines
     metrics:Sequence[str]=("t2i_r1","i2t_r1"), # One panel per metric; metrics that were not measured are left out
-    title:str="", # Title of the figure
 ) -> list[Axes]: # One axis per metric
     "Each metric of every line, with its spread over the seeds and its published value."
     frame = results.to_pandas()
     measured = _with_numbers(frame, metrics)
-    if not measured: return empty_figure(f"no model here has {' or '.join(metrics)}", title)
+    if not measured: return empty_figure(f"no model here has {' or '.join(metrics)}")
     any_result = next(iter(results.lines.values()))[0]
-    axes = grid(len(measured), 3, (3.9,1.4+.3*len(results)), title=title)
+    axes = grid(len(measured), 3, (3.9,1.4+.3*len(results)))
     for ax,metric in zip(axes, measured):
         factor = metric_named(metric).factor
         for y,line in enumerate(results.lines):
@@ -206,14 +205,13 @@ def show_board(
 # %% ../../nbs/look/07_charts.ipynb #be07002b
 def show_relations(
     related:dict[str,WordRelations], # Of one pair, by the names of the models, as from `attention_maps`
-    title:str="", # Title of the figure
 ) -> list[Axes]: # Two axes for each model
     "Attention among words and among the best regions of these words, on one scale (IAIS Fig. 7)."
-    if not related: return empty_figure("no model here reads picture and sentence together", title)
+    if not related: return empty_figure("no model here reads picture and sentence together")
     n = max(len(r.pieces) for r in related.values())
     limit = max(float(max(r.words.max(), r.regions.max())) for r in related.values())
     row_titles = [f"{plain(name)}: IAIS loss {r.distance:.2f}, words as anchor" for name,r in related.items()]
-    axes = grid(2*len(related), 2, (min(1.6+.26*n, 9), min(1.3+.24*n, 8)), row_titles, title)
+    axes = grid(2*len(related), 2, (min(1.6+.26*n, 9), min(1.3+.24*n, 8)), row_titles)
     for left,right,r in zip(axes[::2], axes[1::2], related.values()):
         _attention_map(left, r.words, r.pieces, limit, "words to words")
         regions = [f"{piece} · {region}" for piece,region in zip(r.pieces, r.best.tolist())]

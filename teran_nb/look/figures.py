@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'grid', 'new_axis', 'centre_note', 'evenly', 'plain', 'wrapped', 'shortened', 'content_words',
-           'grey_stop_words', 'empty_figure', 'save', 'picture_of', 'image_picture', 'crop', 'draw_box', 'points_wide',
-           'badge_fontsize', 'draw_credit', 'draw_boxes', 'badge_legend']
+           'grey_stop_words', 'empty_figure', 'save_figure', 'picture_of', 'image_picture', 'crop', 'draw_box',
+           'points_wide', 'badge_fontsize', 'draw_credit', 'draw_boxes', 'badge_legend']
 
 # %% ../../nbs/look/00_figures.ipynb #b02ab06c
 import math, re, textwrap, unicodedata
@@ -132,7 +132,7 @@ def empty_figure(
     title:str="", # Title of the figure
     ax:Axes|None=None, # Where to draw, if it is a part of another figure
 ) -> list[Axes]: # A single axis
-    "An empty figure with the reason why it is empty; `save` does not write it."
+    "An empty figure with the reason why it is empty; `save_figure` does not write it."
     if ax is None: ax = grid(1, 1, (6,1), title=wrapped(title, 60, 2))[0]
     ax.axis("off")
     ax.set_label("nothing")
@@ -140,7 +140,7 @@ def empty_figure(
     return [ax]
 
 # %% ../../nbs/look/00_figures.ipynb #314f091a
-def save(
+def save_figure(
     axes:Axes|Sequence[Axes], # An axis of the figure, or all of them
     path:str|Path, # `.png`, `.svg` or `.pdf`
 ) -> None:
@@ -157,7 +157,7 @@ def save(
 
 # %% ../../nbs/look/00_figures.ipynb #8feae260
 def picture_of(
-    get:Callable, # Opens the picture, such as `alignment.image` or `collection[7].picture`
+    get:Callable, # Opens the picture, such as `alignment.open_picture` or `collection[7].picture`
     size:tuple, # Width and height of the empty picture, pixels
 ) -> tuple[PIL.Image.Image,str]: # A picture, and a note that is empty where the picture is the real one
     "A picture, or an empty one and the reason."

@@ -7,7 +7,6 @@ __all__ = ['SUPERSCRIPTS', 'choose_queries', 'strongest_wrong', 'ranking_with_tr
            'show_phrases', 'unread_words', 'piece_vectors', 'word_vector', 'RegionMatch', 'best_regions', 'show_word']
 
 # %% ../../nbs/look/02_galleries.ipynb #28c0b0ca
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from torch import Tensor
 
-from ..core.config import one_of
+from ..core.config import one_of, warn
 from ..core.packed import Packed
 from ..core.boxes import boxes_from_heat
 from ..data.collection import Collection
@@ -276,7 +275,7 @@ def word_vector(
     vectors = piece_vectors(query, places[0])
     if not len(vectors): raise ValueError(f"the model leaves {' '.join(phrase)!r} out of its alignment")
     if set(phrase) <= set(unread_words(words)):
-        warnings.warn(f"{' '.join(phrase)!r} is not in the model's vocabulary: it is read as any other unknown word", stacklevel=2)
+        warn(f"{' '.join(phrase)!r} is not in the model's vocabulary: it is read as any other unknown word")
     return vectors.mean(0)
 
 # %% ../../nbs/look/02_galleries.ipynb #614befb8
@@ -343,7 +342,7 @@ def show_word(
     lines = [f"“{word}”: its best region in each of {n} images"]
     if not has_boxes:
         lines.append(f"where “{word}” was found cannot be shown, only in which pictures: their features came without boxes")
-        warnings.warn(lines[-1], stacklevel=2)
+        warn(lines[-1])
     axes = grid(n, 6, (1.6,1.75), title="\n".join(wrapped(line, 15*min(6, n), 4) for line in lines))
     for ax,match in zip(axes, matches):
         image = collection[match.image]

@@ -7,7 +7,7 @@ __all__ = ['REST', 'show_alignment', 'show_alignments', 'show_grounding', 'show_
            'show_samples', 'show_receipt']
 
 # %% ../../nbs/look/01_show.ipynb #b02ab06c
-import math, warnings
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Rectangle
 
+from ..core.config import warn
 from ..core.boxes import box_iou, boxes_from_heat, heat_peak
 from ..data.collection import Collection, Image
 from ..model.alignment import POOLINGS
@@ -73,7 +74,7 @@ def show_alignment(
 # %% ../../nbs/look/01_show.ipynb #65e823e3
 def _opened(alignment):
     "The alignment with its picture opened, or an empty one, and a note on that; a missing size is the picture's."
-    picture,note = picture_of(alignment.image, alignment.extent)
+    picture,note = picture_of(alignment.open_picture, alignment.extent)
     size = alignment.size
     if size is None: size = alignment.extent if note else picture.size
     return replace(alignment, picture=picture, size=size),note
@@ -196,8 +197,8 @@ def _without_boxes(alignment, ax):
     "The picture alone, and below it, and as a warning, why it has no boxes."
     image = f"image {alignment.image_id}" if alignment.image_id else "image"
     why = f"{image} has no boxes: its features came without them, so words cannot be shown in the picture"
-    warnings.warn(why, stacklevel=3)
-    picture,note = picture_of(alignment.image, alignment.size or (320,160))
+    warn(why)
+    picture,note = picture_of(alignment.open_picture, alignment.size or (320,160))
     ax = _picture_axis(ax, picture, picture.size)
     centre_note(ax, note, 9)
     _caption_title(ax, alignment.caption)
@@ -309,14 +310,13 @@ def show_regions(
 def show_samples(
     collection:Collection, # With regions and pictures
     n:int=8, # Number of images, evenly spread over the collection
-    k:int=5, # Numbered boxes in each
 ) -> list[Axes]: # One axis per image
     "Pictures of a collection with the boxes of their regions."
     rows = evenly(range(len(collection)), n)
     with_boxes = "boxes" if collection.features.boxes is not None else "no boxes"
     title = f"{len(rows)} of {len(collection):,} images, {with_boxes} by {shortened(collection.features.extractor, 60)}"
     axes = grid(len(rows), 4, (3.1,2.8), title=plain(title))
-    for ax,i in zip(axes, rows): show_regions(collection[i], collection.features.class_names, k, ax)
+    for ax,i in zip(axes, rows): show_regions(collection[i], collection.features.class_names, ax=ax)
     return axes
 
 # %% ../../nbs/look/01_show.ipynb #76e8ddf9

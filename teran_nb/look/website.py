@@ -24,7 +24,7 @@ from ..measure.evaluation import Evaluation
 from .figures import content_words, evenly
 from .galleries import best_regions, choose_queries, ranking_with_true, word_vector
 from ..search.answers import Answers
-from .view import TEMPLATES, Thumbnails, collection_title
+from .view import TEMPLATES, Thumbnails, collection_title, gaps_of
 
 # %% ../../nbs/look/06_website.ipynb #da81191b
 def _percent(box, size):
@@ -42,13 +42,11 @@ def _best_box(alignment, word):
 
 def _caption_buttons(alignments):
     "One caption, aligned with each picture of a card: the text before each word, the word, and its boxes; then the rest."
-    caption = alignments[0].caption
-    words = []
-    end_before = 0
-    for j,(start,end) in enumerate(alignments[0].spans):
-        words.append((caption[end_before:start], caption[start:end], ";".join(_best_box(a, j) for a in alignments)))
-        end_before = end
-    return {"words": words, "rest": caption[end_before:]}
+    first = alignments[0]
+    *gaps,rest = gaps_of(first)
+    words = [first.caption[start:end] for start,end in first.spans]
+    boxes = [";".join(_best_box(a, j) for a in alignments) for j in range(len(words))]
+    return {"words": list(zip(gaps, words, boxes)), "rest": rest}
 
 # %% ../../nbs/look/06_website.ipynb #d2e7f3d2
 class _SiteBuilder:

@@ -6,7 +6,7 @@
 __all__ = ['BETA', 'Relevance', 'rouge_blocks', 'rouge_l', 'spice', 'read_relevance']
 
 # %% ../../nbs/measure/02_relevance.ipynb #698ae2b7
-import hashlib, warnings
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +17,7 @@ from fastcore.basics import patch
 from rapidfuzz.distance import LCSseq
 from rapidfuzz.process import cdist
 
+from ..core.config import warn
 from ..core.files import atomic, digest, home, reading, require_file, require_space, user_path
 from ..core.show import MarkdownRepr, markdown_table, progress
 from ..data.captions import Captions
@@ -152,7 +153,7 @@ def _cached(path, shape):
         values = np.load(path, mmap_mode="r", allow_pickle=False) if is_whole else np.empty(0)
     except (ValueError, EOFError): values = np.empty(0)
     if values.shape == shape and values.dtype == np.float32: return values
-    warnings.warn(f"{path} is cut off or was changed; it is computed again")
+    warn(f"{path} is cut off or was changed; it is computed again")
     return None
 
 def _computed_once(path, shape, blocks):
@@ -211,9 +212,7 @@ def _memory_map(path, shape):
             raise ValueError(f"{path} holds {size/4:,.10g} raw float32 numbers, and {needed} are "
                              f"{shape[0]*shape[1]:,}; it is for another split, or cut off")
         return np.memmap(path, np.float32, "r", shape=shape)
-    try: values = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as e: # a broken header raises even a tokenizer's errors
-        raise ValueError(f"{path} is not a whole array of numbers ({e}); make or fetch it again") from None
+    with reading(path, "is not a whole array of numbers", "make or fetch it again"): values = np.load(path, mmap_mode="r", allow_pickle=False)
     if values.dtype.kind != "f" or values.shape != shape:
         raise ValueError(f"{path} holds {' x '.join(f'{n:,}' for n in values.shape)} numbers of {values.dtype}, and "
                          f"needed are {needed} floats; it is for another split, or transposed")
@@ -233,8 +232,8 @@ def _check_values(path, values, captions):
     of_own_image = values[rows,captions.image_of]
     of_other_image = values[rows,(captions.image_of + images//2) % images]
     if images > 1 and not of_own_image.mean() > 1.1*of_other_image.mean():
-        warnings.warn(f"{path}: captions are hardly more relevant for their own image than for others; "
-                      "is it for another split of the same size?")
+        warn(f"{path}: captions are hardly more relevant for their own image than for others; "
+             "is it for another split of the same size?")
 
 def read_relevance(
     path:str|Path, # Raw float32, row by row, with any file ending; or a NumPy file

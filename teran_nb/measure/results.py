@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['METRICS', 'RECALLS', 'RELEVANCE_LABELS', 'OWN_LINE', 'OF_SEED', 'Metric', 'metric_named', 'format_metric',
-           'format_seeds', 'own_metrics', 'measure_own', 'Measured', 'Result', 'welch', 'paired_bootstrap', 'answered',
-           'read_result']
+           'format_seeds', 'registered_metrics', 'measure_registered', 'Measured', 'Result', 'welch',
+           'paired_bootstrap', 'answered', 'read_result']
 
 # %% ../../nbs/measure/00_results.ipynb #f473ae62
 import json, re
@@ -115,7 +115,7 @@ def format_seeds(
     return format_metric(np.mean(values), metric) + deviation
 
 # %% ../../nbs/measure/00_results.ipynb #c9bbd3da
-def own_metrics() -> dict: # Name without direction to `Metric`
+def registered_metrics() -> dict: # Name without direction to `Metric`
     "The metrics that were registered."
     return {name: metric for name,metric in METRICS.items() if metric.formula}
 
@@ -129,13 +129,13 @@ def _measure_one(name, formula, sim, image_of):
                          "{'t2i': ..., 'i2t': ...}")
     return measured
 
-def measure_own(
+def measure_registered(
     sim:Tensor, # Similarities, `(images, captions)`
     image_of:np.ndarray, # Row of each caption's image, `(captions,)`
 ) -> dict: # By name with its direction, such as `t2i_mrr`
     "All registered metrics of similarities."
     measured = {}
-    for name,metric in own_metrics().items(): measured |= _measure_one(name, metric.formula, sim, image_of)
+    for name,metric in registered_metrics().items(): measured |= _measure_one(name, metric.formula, sim, image_of)
     return measured
 
 def _make_metric(name, formula, title="", unit="%", digits=1, lower_is_better=False):
@@ -266,7 +266,7 @@ def columns(self:Result,
     names = {c.partition("_ndcg_")[2] for c in frame if "_ndcg_" in c}
     names = sorted(names, key=lambda name: (name.partition("_")[0] not in RELEVANCE_LABELS,name))
     usual = []
-    kinds = ["r1","r5","r10", *(f"ndcg_{name}" for name in names), *own_metrics()]
+    kinds = ["r1","r5","r10", *(f"ndcg_{name}" for name in names), *registered_metrics()]
     for d in ("t2i","i2t"): usual += [f"{d}_{kind}" for kind in kinds]
     shown = list(metrics) or self.shown or [*usual,*_COLUMNS]
     return {metric: metric_named(metric).heading for metric in shown if metric in frame}
@@ -312,7 +312,7 @@ def _both_directions(measured):
     "The rows of both directions, and the further columns of the papers' tables."
     kinds = {name[4:]: None for name in measured.metrics if name[:4] in ("t2i_","i2t_")}
     shown = ["r1","r5","r10", *(kind for kind in kinds if kind.startswith("ndcg_")), "median","mean"]
-    shown += [kind for kind in kinds if kind in own_metrics() or kind.startswith(("eccv_","cxc_","pm_"))]
+    shown += [kind for kind in kinds if kind in registered_metrics() or kind.startswith(("eccv_","cxc_","pm_"))]
     rows = []
     for direction,title in (("t2i","image retrieval (t2i)"), ("i2t","sentence retrieval (i2t)")):
         numbers = [measured.metrics.get(f"{direction}_{kind}", np.nan) for kind in shown]

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from ..core.config import Count, Positive, configuration
-from ..core.files import home, read_json, require_file, user_path
+from ..core.files import home, read_json, reading, require_file, user_path
 from .relevance import Relevance
-from .results import RECALLS, Measured, Result, measure_own
+from .results import RECALLS, Measured, Result, measure_registered
 
 # %% ../../nbs/measure/03_retrieval.ipynb #e5c6bf36
 def _argsort(sim): return sim.argsort(dim=1, descending=True, stable=True)
@@ -208,12 +208,8 @@ def coco_judgements(
         raise FileNotFoundError("the judgements of COCO's test split are in the package eccv_caption, not found here; "
                                 "`pip install eccv_caption==0.1.0` gets them")
     folder = user_path(folder or Path(package.submodule_search_locations[0])/"data")
-    try: return _read_judged(folder)
-    except FileNotFoundError: raise
-    except Exception as e: # numpy raises any error on a damaged file
-        reason = " ".join(f"{type(e).__name__}: {e}".split())[:200]
-        raise ValueError(f"the files of {folder} are damaged, or not of one split ({reason}); install eccv_caption again, or "
-                         "copy the files of PMRP again") from None
+    cure = "install eccv_caption again, or copy the files of PMRP again"
+    with reading(folder, "holds damaged files, or files that are not of one split", cure): return _read_judged(folder)
 
 def _read_judged(folder):
     "The judgements of a folder, and those of PMRP."
@@ -260,7 +256,7 @@ def _measure(sim, image_of, ranked, relevance, ndcg):
         metrics[f"{direction}_mean"] = float(rank.mean()+1)
     metrics["rsum"] = sum(metrics[name] for name in RECALLS)
     metrics["mean_recall"] = metrics["rsum"]/len(RECALLS)
-    metrics |= measure_own(sim, image_of)
+    metrics |= measure_registered(sim, image_of)
     if not relevance: return metrics
     ndcgs = {}
     for direction,query_sim,queries in (("t2i",sim.T,"all"), ("i2t",sim,ndcg.i2t_queries)):
@@ -329,7 +325,7 @@ def chance(
 
 # %% ../../nbs/measure/03_retrieval.ipynb #8c255062
 def chance_bound(
-    measured:Measured, # Or anything with its `metrics` and `about`; the condition `candidates` has the numbers
+    measured:Measured, # The condition `candidates` has the numbers
     metric:str, # `t2i_r1`, `i2t_r5`, `grounding`, `pairs` ...
 ) -> float: # Minus infinity where chance is not known
     "The value of a metric that shows learning: chance and three standard errors."
@@ -341,7 +337,6 @@ def chance_bound(
     if recall: level,n = min(1, int(recall[2])/images),captions if recall[1] == "t2i" else images
     elif metric == "grounding" and "grounding_random" in measured.metrics: level,n = measured.metrics["grounding_random"],captions
     elif metric == "pairs" and kinds:
-        scored = getattr(measured, "pair_scores", None) # where they are not known, the most that there can be
-        level,n = .5,images*len(kinds) if scored is None else len(scored.sims)
+        level,n = .5,images*len(kinds) # the most pairs that there can be
     else: return -np.inf
     return level + 3*(level*(1-level)/n)**.5

@@ -7,7 +7,7 @@ __all__ = ['concept_words', 'Match', 'match_tuples', 'Tuples', 'read_tuples', 's
            'find_spice_program', 'with_meanings', 'parse_tuples']
 
 # %% ../../nbs/measure/01_spice.ipynb #7cc76d5c
-import gzip, json, os, re, shutil, subprocess, tempfile, warnings, zipfile
+import gzip, json, os, re, shutil, subprocess, tempfile, zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -24,9 +24,9 @@ from pydantic import Field
 from scipy.sparse import csr_array, vstack
 from typing_extensions import TypedDict
 
-from ..core.config import checked
+from ..core.config import checked, warn
 from ..core.show import MarkdownRepr, markdown_table, progress
-from ..core.files import atomic, digest, home, most_unpacked, read_json_lines, require_file, user_path
+from ..core.files import atomic, digest, home, most_unpacked, read_json_lines, reading, require_file, user_path
 from ..data.captions import Captions
 
 # %% ../../nbs/measure/01_spice.ipynb #81a4ba65
@@ -225,13 +225,10 @@ _REINSTALL = "`pip install --force-reinstall --no-deps pycocoevalcap==1.2` gets 
 def _text_in_jar(jar, name):
     "Text of a file in a jar, which is a zip archive."
     jar = require_file(jar)
-    try:
-        with zipfile.ZipFile(jar) as z:
-            if z.getinfo(name).file_size > most_unpacked(jar.stat().st_size):
-                raise ValueError(f"{name} is too large for this archive")
-            return z.read(name).decode("utf8")
-    except Exception as e: # zipfile raises any error on damaged files
-        raise ValueError(f"{jar} is damaged or another jar ({type(e).__name__}: {e}); {_REINSTALL}") from None
+    with reading(jar, "is damaged or another jar", _REINSTALL), zipfile.ZipFile(jar) as z:
+        if z.getinfo(name).file_size > most_unpacked(jar.stat().st_size):
+            raise ValueError(f"{name} is too large for this archive")
+        return z.read(name).decode("utf8")
 
 def read_synonyms(
     jar:str|Path, # Meteor's jar: `spice/lib/Meteor-1.5.jar` of pycocoevalcap
@@ -384,7 +381,7 @@ def _read_kept(folder):
     for path in sorted(folder.glob("[0-9a-f]"*32 + ".jsonl")): # the folder may hold files of others
         if digest(path)[:32] == path.stem: parsed |= read_tuples(path).parsed
         else:
-            warnings.warn(f"{path} is cut off or was changed; its captions are parsed again")
+            warn(f"{path} is cut off or was changed; its captions are parsed again")
             path.unlink(missing_ok=True)
     return parsed
 

@@ -320,7 +320,7 @@ def extent(self:Alignment) -> tuple[float,float]: # Pixels
 
 # %% ../../nbs/model/02_encoded.ipynb #f8c24520
 @patch
-def image(self:Alignment) -> PIL.Image.Image|None: # Upright, RGB; None where there is no picture
+def open_picture(self:Alignment) -> PIL.Image.Image|None: # Upright, RGB; None where there is no picture
     "Open the picture."
     picture = self.picture() if callable(self.picture) else self.picture
     if isinstance(picture, (str,Path)): return read_picture(picture)[0]

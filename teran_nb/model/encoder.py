@@ -20,6 +20,7 @@ from torch import Tensor
 from ..core.config import one_of
 from ..data.features import Regions
 from ..data.collection import Collection, Image, Images, Sentences, as_images, given_sentences
+from ..data.provenance import Provenance
 from ..photos.extractors import Extractor, extract_picture
 from ..photos.extraction import rebuild_extractor
 from .alignment import POOLINGS
@@ -54,6 +55,7 @@ class Encoder:
     device:torch.device = torch.device("cpu") # Where `similarity` computes
     cache_folder:Path|None = None # Where `encode_images` stores encoded collections; None where it stores none
     picture_extractor:Extractor|None = None # Makes the regions of plain pictures; found by `find_extractor` when needed
+    provenance:Provenance|None = None # A summary of what it was trained on; None where that is not known
     presence:tuple = () # What its scores say about absent things, the `values` of a `Presence`; empty where that was not fitted
 
     def encode_images(self, images:Images, batch_size:int=128, show_progress_bar:bool=False) -> Encoded:
@@ -69,7 +71,7 @@ class Encoder:
 
 # %% ../../nbs/model/04_encoder.ipynb #3cebc40f
 @patch
-def check(self:Encoder, regions:Regions) -> None:
+def check_regions(self:Encoder, regions:Regions) -> None:
     "Accept all region features; an encoder that needs its own refuses others (ValueError)."
 
 @patch

@@ -75,14 +75,13 @@ class BothHead(Head):
     ranks_by = "the alignment and one vector a side"
     index_refusal = ""
     def __init__(self,
-        dim:int=0, # Length of all vectors, which does not matter here
         pooling:str="mravgw", # Of the alignment
     ):
         super().__init__()
         self.pooling = pooling
         self.global_weight = nn.Parameter(torch.ones(()))
     @classmethod
-    def build(cls, config:Any) -> "BothHead": return cls(config.dim, config.pooling)
+    def build(cls, config:Any) -> "BothHead": return cls(config.pooling)
     def similarity(self, images:Encoded, captions:Encoded, **options:Unpack[BlockOptions]) -> Tensor:
         "Pooled alignment and weighted cosine of every pair, `(images, captions)`."
         pooled = similarity(images.parts, captions.weighted_parts, self.pooling, **options)
@@ -176,23 +175,21 @@ class WeightedHead(Head):
 HEADS["weighted"] = WeightedHead
 
 # %% ../../nbs/model/05_heads.ipynb #fdfa619c
+_GPO = 32 # Size of the encoding of a rank, and of the GRU
+
 class GPO(nn.Module):
     "Pools the vectors of each set into one (arXiv 2011.04305)."
-    def __init__(self,
-        encoding:int=32, # Size of the encoding of a rank
-        hidden:int=32, # Size of the GRU
-    ):
+    def __init__(self):
         super().__init__()
-        self.encoding = encoding
-        self.gru = nn.GRU(encoding, hidden, batch_first=True, bidirectional=True)
-        self.score = nn.Linear(hidden, 1, bias=False)
+        self.gru = nn.GRU(_GPO, _GPO, batch_first=True, bidirectional=True)
+        self.score = nn.Linear(_GPO, 1, bias=False)
     def weights(self,
         lengths:Tensor, # Sizes of sets, at least 1, `(n,)`
     ) -> Tensor: # Weight of each rank; they sum to 1, `(n, longest)`
         "Weights of the ranks in sets of some sizes."
         mask = length_mask(lengths)
         ranks = torch.arange(mask.shape[1], device=mask.device)[:,None]
-        rates = torch.exp(-torch.arange(0, self.encoding, 2, device=mask.device)*(math.log(10000)/self.encoding))
+        rates = torch.exp(-torch.arange(0, _GPO, 2, device=mask.device)*(math.log(10000)/_GPO))
         encodings = torch.cat([(ranks*rates).sin(), (ranks*rates).cos()], 1)
         of_each_set = encodings.expand(len(lengths), -1, -1)
         packed = pack_padded_sequence(of_each_set, lengths.cpu(), batch_first=True, enforce_sorted=False)

@@ -29,7 +29,6 @@ from ..core.processes import seed_everything
 from ..core.show import progress
 from ..data.features import Regions
 from ..data.collection import Collection, Images, Sentences, as_images, given_sentences, region_counts
-from ..data.provenance import Provenance
 from ..data.words import split_words, stop_words
 from ..photos.extractors import Extractor, Patches, PatchesConfig
 from ..photos.extraction import rebuild_extractor
@@ -99,7 +98,6 @@ class Network(nn.Module, Encoder, ModelHubMixin,
     name = "network" # For titles and tables
     sorts_by_length = True # Batches that are encoded hold items of like length; False keeps the given order
     folder:Path|None = None # Where it was loaded from
-    provenance:Provenance|None = None # What it keeps of its training data
     def __init__(self,
         config:NetworkConfig, # Everything about the network
         text:TextEncoder, # Text encoder, with its tokenizer
@@ -284,7 +282,7 @@ def encode_images(self:Network,
     images = self.with_regions(given)
     def encode(rows):
         regions = [images[i].regions for i in rows]
-        for each in regions: self.check(each) # features that the model was not made for are refused
+        for each in regions: self.check_regions(each) # features that the model was not made for are refused
         if self.vision is None: views = [each.all_views() for each in regions]
         else: views = [[each] for each in regions] # the vision model sees the picture itself
         batch = region_batch(list(chain.from_iterable(views)))
@@ -362,7 +360,7 @@ def encode_pair(self:Network, image:Encoded, caption:Encoded) -> tuple[Encoded,E
 
 # %% ../../nbs/model/12_network.ipynb #878dccb6
 @patch
-def check(self:Network, regions:Regions) -> None:
+def check_regions(self:Network, regions:Regions) -> None:
     "Refuse region features that the model was not made for (ValueError)."
     expected = self.config.regions
     dim = regions.features.shape[1]

@@ -77,14 +77,14 @@ class _Compared:
     colours:np.ndarray|None=None # `(images, 192)`, for pictures
     plain:list|None=None # Whether each picture is plain, for pictures
 
-def _read_hashes(collection, show_progress_bar):
+def _read_hashes(collection):
     "Hashes, colours and checksums of the pictures; an image whose picture is missing or broken is left out."
     image_ids = []
     hashes = []
     checksums = []
     colours = []
     plain = []
-    for image_id in progress(collection.image_ids, "looking for the same pictures", disable=not show_progress_bar):
+    for image_id in progress(collection.image_ids, "looking for the same pictures"):
         path = collection.picture_path(image_id, small=True)
         if not path: continue
         try:
@@ -139,6 +139,7 @@ def _repeated_within(compared, collection, splits):
         repeated.append((split,tuple(equal),hits/sum(captions) if sum(captions) else 1.))
     return tuple(repeated)
 
+_NEAR = 12 # Bits of 128 that differ between copies, at most
 _LEAST_COSINE = .995 # of the centred mean features of copies
 
 def _looks_alike(compared, i, j):
@@ -148,16 +149,14 @@ def _looks_alike(compared, i, j):
 
 def find_duplicates(
     collection:Collection, # With splits
-    near:int=12, # Bits of 128 that may differ
-    show_progress_bar:bool=False, # Whether to show progress
 ) -> Duplicates: # Exact copies first, then the most alike
     "Search a collection for equal pictures; by its features where it has no pictures."
     splits = dict(zip(collection.image_ids, collection.captions.splits or ["all"]*len(collection)))
     names = tuple(sorted(set(splits.values())))
-    by_pictures = _read_hashes(collection, show_progress_bar)
+    by_pictures = _read_hashes(collection)
     compared = by_pictures or _mean_features(collection)
     image_ids = compared.image_ids
-    least = 128 - 2*near if by_pictures else _LEAST_COSINE
+    least = 128 - 2*_NEAR if by_pictures else _LEAST_COSINE
     compared_splits = [splits[image_id] for image_id in image_ids]
     copied = "the same file" if by_pictures else "the same features"
     matches = []

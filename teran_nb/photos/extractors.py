@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['WHOLE_PICTURE', 'EXTRACTORS', 'ExtractedRegions', 'Extractor', 'PatchesConfig', 'open_backbone', 'Patches',
            'map_windows', 'WindowsConfig', 'Windows', 'Descriptors', 'DetectorConfig', 'best_boxes', 'DetectorBackbone',
-           'model_files', 'build_extractor', 'to_full_size', 'extract_picture']
+           'model_files', 'build_extractor', 'extract_batch', 'extract_each', 'extract_picture']
 
 # %% ../../nbs/photos/03_extractors.ipynb #3a452a89
 import math
@@ -27,7 +27,7 @@ from ..core.config import Count, Positive, configuration, one_of, override
 from ..core.processes import pick_device
 from ..core.boxes import nms, roi_align, scale_boxes
 from ..data.pictures import read_picture, upright
-from ..data.features import Regions, extract_batch
+from ..data.features import Regions
 from ..scenes.descriptors import DESCRIPTOR_DIM, describe, windows
 from ..scenes.scenes import SCENES_EXTRACTOR
 from .vision import Backbone
@@ -143,12 +143,9 @@ def map_windows(
 
 # %% ../../nbs/photos/03_extractors.ipynb #e3489a0d
 @configuration
-class WindowsConfig:
+class WindowsConfig(PatchesConfig):
     "Windows of a vision model's feature map."
     weights:str="efficientnet-lite2" # That, a Hugging Face name, or a folder
-    size:Count=0 # Pixels of the input's sides; 0 takes the model's
-    mirrored:bool=False # Describe the mirrored picture too, as a second view of the same regions
-    precision:Literal["fp32","bf16"]="fp32" # Of the vision model
 
 class Windows(Patches):
     "Averages of a feature map over overlapping windows."
@@ -306,15 +303,33 @@ def _make_extractor(name, cls):
             raise TypeError(f"{cls.__name__} has no {attribute}, which `build_extractor` needs of a class")
     return cls
 
-# %% ../../nbs/photos/03_extractors.ipynb #9b873482
-def to_full_size(
-    regions:ExtractedRegions, # Of a picture that may have been shrunk
-    size:tuple[int,int], # Width and height of the picture that was extracted from
-    full_size:tuple[int,int], # Width and height of the full picture
-) -> ExtractedRegions: # Boxes in pixels of the full picture, inside it
-    "Scale boxes from a shrunk picture to the full one."
-    return regions._replace(boxes=scale_boxes(regions.boxes, size, full_size))
+# %% ../../nbs/photos/03_extractors.ipynb #6bf55a73
+def _one_each(extractor, results, pictures):
+    results = list(results)
+    if len(results) == len(pictures): return results
+    raise ValueError(f"the extractor {extractor.name!r} gave {len(results)} results for {len(pictures)} pictures; "
+                     "its method `extract` returns one for each")
 
+def extract_batch(
+    extractor:Extractor, # From `build_extractor` or `rebuild_extractor`
+    pictures:Sequence[Image.Image], # In RGB
+) -> list: # The regions of each picture
+    "The regions of some pictures; an error of the extractor is passed on."
+    return _one_each(extractor, extractor.extract(pictures), pictures)
+
+def extract_each(
+    extractor:Extractor, # From `build_extractor` or `rebuild_extractor`
+    pictures:Sequence[Image.Image], # In RGB
+) -> list: # The regions of each picture, or as text the reason why there are none
+    "The regions of some pictures; when the batch fails, each picture is tried alone."
+    if not pictures: return []
+    try: results = extractor.extract(pictures)
+    except Exception as e: # a picture that the model cannot take, or too little memory for so many
+        if len(pictures) == 1: return [f"could not be extracted ({type(e).__name__}: {e})"]
+        return [extract_each(extractor, [picture])[0] for picture in pictures]
+    return _one_each(extractor, results, pictures)
+
+# %% ../../nbs/photos/03_extractors.ipynb #9b873482
 def extract_picture(
     picture:Image.Image|str|Path, # A picture of Pillow, or a file
     extractor:Extractor, # From `build_extractor` or `rebuild_extractor`
@@ -323,6 +338,7 @@ def extract_picture(
     "The regions of one picture."
     if isinstance(picture, Image.Image): shrunk, full_size = upright(picture.copy(), extractor.max_side)
     else: shrunk, full_size = read_picture(picture, extractor.max_side)
-    regions = to_full_size(extract_batch(extractor, [shrunk])[0], shrunk.size, full_size)
-    return Regions(image_id, regions.features, regions.boxes, full_size, regions.classes, regions.confidences,
+    regions = extract_batch(extractor, [shrunk])[0]
+    boxes = scale_boxes(regions.boxes, shrunk.size, full_size)
+    return Regions(image_id, regions.features, boxes, full_size, regions.classes, regions.confidences,
                    extractor.name, regions.views)

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Strict
 
 from ..core.files import digest, file_stamps, locked, project_path, read_json, remove_leftovers, write_json
-from ..core.config import Count, checked, configuration, one_of
+from ..core.config import Count, checked, configuration, one_of, warn
 from ..core.processes import git_commit_hash
 from ..core.show import MarkdownRepr, escape_markdown, left_out_table, markdown_table, progress
 from ..data.captions import Captions, id_by_pattern, match_names, some_names
@@ -154,7 +154,7 @@ def _extract(sources, files, work, extractor, batch_size, workers, device, show_
     "Extract the chosen pictures."
     captions,notes = _read_captions(sources, files)
     if captions is not None and captions.splits is None: # said now, because the work takes long
-        warnings.warn(": ".join(notes[-1]), stacklevel=4) # at the call of `prepare`
+        warn(": ".join(notes[-1])) # at the call of `prepare`
     names,splits = (list(files),None) if captions is None else (captions.image_ids,captions.splits)
     extractor = extractor or build_extractor(sources.extractor, sources.extractor_settings, device)
     chosen = [names[i] for i in chosen_images(sources, names, splits)]

@@ -7,7 +7,7 @@ __all__ = ['VISION_ERROR_WORDS', 'TINY_VISION', 'Preprocessing', 'image_processo
            'save_random_vision', 'weights_hash', 'name_with_hash', 'load_pretrained', 'load_vision_part', 'Backbone']
 
 # %% ../../nbs/photos/00_vision.ipynb #f8a44541
-import inspect, os, warnings
+import inspect, os
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, PretrainedConfig
 from transformers.image_processing_base import ImageProcessingMixin
 
-from ..core.config import configuration
+from ..core.config import configuration, warn
 from ..core.files import digest, user_path, write_json
 from ..core.hub import load_from_hub, load_whole_model, loading, require_model_folder
 from ..core.processes import seed_everything
@@ -84,7 +84,7 @@ def image_processor_settings(
     try: return get(name)[0]
     except OSError:
         message = f"no preprocessor_config.json of {name} is here: the usual mean and deviation of ImageNet are taken"
-        warnings.warn(message+", at the model's own size", stacklevel=4)
+        warn(message+", at the model's own size")
         return {}
 
 # %% ../../nbs/photos/00_vision.ipynb #060d3a8b

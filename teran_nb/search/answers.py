@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ..core.packed import Packed
 from ..core.show import MarkdownRepr, markdown_table
+from ..data.collection import Image
 from ..data.words import STOP_WORDS
 from ..model.alignment import POOLINGS
 from ..model.encoded import Alignment, Encoded
@@ -31,7 +32,7 @@ class Hit:
     "One image of an answer."
     image_id:str # Its name
     score:float # Of the image and the sentence
-    image:Encoded # The image as one row, with its boxes and its picture
+    encoded:Encoded # Its vectors, boxes and size, as one row
     payload:dict # Columns of the user, and `split` where there is one
     align:Callable[[],Alignment|None] # Computes the alignment
     presence:Any = None # The `Presence` of the collection; None where it has none
@@ -43,7 +44,9 @@ class Hit:
         best = self.alignment.cosines.amax(0).tolist()
         return dict(zip(self.alignment.words, [self.presence.of_word(cosine) for cosine in best]))
     @property
-    def path(self) -> Path|None: return self.image.images[0].path if len(self.image.images) else None # Of its picture
+    def image(self) -> Image: return self.encoded.images[0] if len(self.encoded.images) else Image(self.image_id)
+    @property
+    def path(self) -> Path|None: return self.image.path # Of its picture
     def __repr__(self):
         columns = [f", {name} {value!r}" for name,value in self.payload.items()]
         return f"Hit({self.image_id!r}, score {self.score:.2f}{''.join(columns)})"
@@ -72,7 +75,8 @@ class Hits(MarkdownRepr):
     @property
     def verdict(self) -> str: # In words; empty where something probably shows it
         if self.present is None or self.present >= .5: return ""
-        return f"Probably nothing here shows this ({100*self.present:.0f} %): the best images show “{self.missing}” least."
+        least = f": the best images show “{self.missing}” least" if self.missing else ""
+        return f"Probably nothing here shows this ({100*self.present:.0f} %){least}."
     def __len__(self): return len(self.ids)
     def __getitem__(self, i):
         if isinstance(i, slice): return [self[j] for j in range(len(self))[i]]
@@ -185,8 +189,9 @@ class Presence:
         model:Encoder, # That encoded both
         images:Encoded, # All images
         caption:Encoded, # One row
-    ) -> tuple[float,str]: # As of `judge`
+    ) -> tuple[float|None,str]: # As of `judge`; None of a caption without words
         "Probability that any of some encoded images shows a sentence."
+        if not len(caption.parts.values): return None,""
         score = best_mean(model.similarity(images, caption)[:,0].cpu().float()).item()
         return self.judge(caption.to("cpu"), score/(summed_words([caption], model.pooling) or 1), best_mean(_word_cosines(images, caption)))
 
@@ -197,6 +202,42 @@ def _word_cosines(images, captions):
     words = captions.parts.values[rows]
     return similarity(images.parts, Packed(words, range(len(words) + 1))).cpu().float()
 
+def _asked_captions(model, texts, g):
+    "Some of the captions, encoded, without those that have no words; and the image of each."
+    owned = [(text,i) for i,of_image in enumerate(texts) for text in of_image]
+    owned = [owned[k] for k in torch.randperm(len(owned), generator=g)[:_ASKED].tolist()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore") # about words that the model does not know
+        captions = model.encode_captions([text for text,_ in owned]).to("cpu")
+    captions = captions[[j for j in range(len(captions)) if len(captions.parts[j])]]
+    owner = dict(owned)
+    return captions,torch.tensor([owner[text] for text in captions.names])
+
+def _as_many(gone, g):
+    "Other images, as many."
+    others = torch.zeros_like(gone)
+    others[torch.randperm(len(gone), generator=g)[:int(gone.sum())]] = True
+    return others
+
+class _ContentWords:
+    "The `judged_words` of captions, one after another."
+    def __init__(self, captions):
+        rows = [judged_words(captions[j]) for j in range(len(captions))]
+        self.texts = [text for each in rows for text in each.values()]
+        self.first = torch.tensor([0,*map(len, rows)]).cumsum(0) # word of each caption
+        self.caption_of = torch.repeat_interleave(torch.arange(len(rows)), self.first.diff())
+        self.vectors = F.normalize(torch.cat([captions.parts[j][list(each)].float() for j,each in enumerate(rows)]), dim=1)
+        self.captions_of = {} # of each different text
+        for text,j in zip(self.texts, self.caption_of.tolist()): self.captions_of.setdefault(text, {})[j] = True
+        self.different = list(self.captions_of)
+        kinds = torch.tensor([self.different.index(text) for text in self.texts])
+        means = torch.zeros(len(self.different), self.vectors.shape[1]).index_add(0, kinds, self.vectors)
+        self.means = F.normalize(means, dim=1)
+    def near(self, thing):
+        "Words that mean nearly the same."
+        cosines = self.means @ self.means[self.different.index(thing)]
+        return {self.different[k] for k in (cosines > _NEAR).nonzero().ravel().tolist()}
+
 def fit_presence(
     model:Encoder, # Encodes sentences
     images:Encoded, # Of the collection, or a sample of it
@@ -205,49 +246,31 @@ def fit_presence(
     "Learn what scores are with a thing in the collection and without."
     if len(images) < 50: return None
     g = torch.Generator().manual_seed(0)
-    owned = [(text,i) for i,of_image in enumerate(texts) for text in of_image]
-    owned = [owned[k] for k in torch.randperm(len(owned), generator=g)[:_ASKED].tolist()]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore") # about words that the model does not know
-        captions = model.encode_captions([text for text,_ in owned]).to("cpu")
-    captions = captions[[j for j in range(len(captions)) if len(captions.parts[j])]]
-    owner = dict(owned)
-    owner = torch.tensor([owner[text] for text in captions.names])
+    captions,owner = _asked_captions(model, texts, g)
+    if not len(captions): return None
     count = torch.tensor([summed_words([captions[[j]]], model.pooling) or 1 for j in range(len(captions))])
     sim = model.similarity(images, captions).cpu().float()/count
-    words = [judged_words(captions[j]) for j in range(len(captions))]
-    columns = torch.tensor([0,*map(len, words)]).cumsum(0)
-    asked = torch.repeat_interleave(torch.arange(len(words)), columns.diff()) # the caption of each word
-    of_word = [text for each in words for text in each.values()]
-    vectors = F.normalize(torch.cat([captions.parts[j][list(each)].float() for j,each in enumerate(words)]), dim=1)
-    numbers,cosines = _numbers(vectors),_word_cosines(images, captions)
+    words = _ContentWords(captions)
+    numbers,cosines = _numbers(words.vectors),_word_cosines(images, captions)
     mentions = [[set(re.findall(r"\w+", text.casefold())) for text in of_image] for of_image in texts]
-    captions_of = {}
-    for text,j in zip(of_word, asked.tolist()): captions_of.setdefault(text, {})[j] = 1
-    names = list(captions_of)
-    kinds = torch.tensor([names.index(text) for text in of_word])
-    means = F.normalize(torch.zeros(len(names), vectors.shape[1]).index_add(0, kinds, vectors), dim=1)
-    things = {text: of_word.index(text) for text in names if len(captions_of[text]) > 1}
+    things = [text for text,asked in words.captions_of.items() if len(asked) > 1]
     x,there,word_cosines,is_shown = [],[],[],[]
-    chosen = [list(things)[k] for k in torch.randperm(len(things), generator=g)[:_THINGS].tolist()]
-    for thing in chosen:
-        near = {names[k] for k in (means @ means[names.index(thing)] > _NEAR).nonzero().ravel().tolist()}
+    for thing in [things[k] for k in torch.randperm(len(things), generator=g)[:_THINGS].tolist()]:
+        near = words.near(thing)
         gone = torch.tensor([any(near & said for said in of_image) for of_image in mentions])
         if gone.sum() > len(images) - 50: continue
-        rest = ~gone[owner[asked]]
+        rest = ~gone[owner[words.caption_of]]
         expected = numbers @ _ridge(numbers[rest], best_mean(cosines[~gone][:,rest]))
-        for j in list(captions_of[thing])[:8]:
-            others = torch.zeros_like(gone)
-            others[torch.randperm(len(gone), generator=g)[:int(gone.sum())]] = True
-            span = slice(columns[j], columns[j+1])
-            for out,label in ((gone,0),(others,1)):
+        for j in list(words.captions_of[thing])[:8]:
+            span = slice(words.first[j], words.first[j+1])
+            for out,label in ((gone,0),(_as_many(gone, g),1)):
                 kept = ~out
                 kept[owner[j]] = False
                 surplus = best_mean(cosines[kept][:,span]) - expected[span]
                 x.append(torch.stack([best_mean(sim[kept,j]), surplus.min(), surplus.mean()]))
                 there.append(label)
             hits = sim[:,j].topk(6).indices
-            word_cosines.append(cosines[hits,things[thing]])
+            word_cosines.append(cosines[hits,words.texts.index(thing)])
             is_shown.append(gone[hits])
     if len(x) < 20: return None
     word = _logistic(torch.cat(word_cosines)[:,None], torch.cat(is_shown))

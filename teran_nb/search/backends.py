@@ -44,11 +44,13 @@ class Layout:
     whole_dim:Count=0 # Length of the vector of a whole image; 0: no such vector
     global_weight:float=0. # Of the cosine of whole vectors beside the pooled alignment; 0: where there is such a vector, it is the score
     columns:tuple[str,...]=() # Columns of the images, each with an index of the engine
-    is_learned:bool=False # Whether every image has its vector by the stored first stage
+    first_stage:str="" # Digest of the first stage by which every image has its vector; empty: none
     candidates:Count=0 # Images that the second stage compares; 0: not measured yet, so all
     measured:Count=0 # Images of the index when the candidates were measured
     presence:tuple[tuple[float,...],...]=() # Fields of the `Presence` that was fitted; empty: none
     judged:Count=0 # Images of the index when it was fitted
+    @property
+    def is_learned(self) -> bool: return bool(self.first_stage)
     @property
     def ranks_by_whole(self) -> bool: return bool(self.whole_dim) and not self.global_weight # Whether one vector a side is the score
     @property
@@ -137,7 +139,7 @@ class MemoryBackend:
         "Number of images that fulfil the conditions."
         return sum(fulfils(image.payload, conditions) for image in self.images.values())
     def index_column(self, column:str, example:Any) -> None: "Make `where` fast for a column of values like the example."
-    def refresh(self) -> None: "Read the layout again, where another process may have changed it."
+    def refresh(self, after:float=0) -> None: "Read again what another process may have changed, if it was read more than so many seconds ago."
     def arrange(self) -> None: "Arrange what was written for faster search."
     def close(self) -> None: "Release files and connections."
 
@@ -176,6 +178,6 @@ def example_backend() -> tuple[MemoryBackend,FirstStage]:
         payload = {"order": i, "split": "train" if i % 3 else "test", "year": 2000+i, "boxes": [[0.,0.,1.5,2.]]*len(r)}
         images.append(StoredImage(f"im{i}", r.numpy(), payload, first[i]))
     memory = MemoryBackend()
-    memory.begin(Layout(16, "model 1", whole_dim=16, global_weight=1., is_learned=True))
+    memory.begin(Layout(16, "model 1", whole_dim=16, global_weight=1., first_stage=stage.digest))
     memory.write(images)
     return memory,stage

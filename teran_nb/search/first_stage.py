@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
 
+from ..core.files import digest_tensors
 from ..core.packed import Packed
 from ..model.alignment import POOLINGS
 from ..model.similarity import similarity
@@ -39,7 +40,7 @@ _BATCH = 512 # Words of a training step
 class FirstStage(nn.Module):
     "The network, the words that vectors of images are fitted to, and the sentences that these come from."
     def __init__(self,
-        sentences:Packed, # Words of a sample of sentences, each times its weight; from the 101st on, they are learned from
+        sentences:Packed, # Words of a sample of sentences, each times its weight; after the `measured` ones, they are learned from
         pooling:str="mrsw", # Of the model; where it does not add words, MrSw is learned
         whole:Tensor|None=None, # Vectors of the whole sentences, where the score takes them too, `(sentences, dim)`
     ):
@@ -106,7 +107,7 @@ def words(self:FirstStage,
 def prepare(self:FirstStage) -> None:
     "Compute what the least squares of every image share."
     words = self.words(_SOLVING_WORDS)
-    self.solving,self.held_out = words.tensor_split([-(len(words)//20) or len(words)])
+    self.solving,self.held_out = words.tensor_split([-max(1, len(words)//20)])
     self.numbers = self(self.solving)
     ridge = 1e-4*len(self.solving)*torch.eye(FIRST_DIM)
     self.factor = torch.linalg.cholesky(self.numbers.T @ self.numbers + ridge)
@@ -140,6 +141,9 @@ def tensors(self:FirstStage) -> dict[str,Tensor]:
     kept = {"sentences": self.sentences.values.half(), "offsets": self.sentences.offsets, "whole": whole,
             "error": torch.tensor(self.error)}
     return {**self.state_dict(),**kept}
+
+@patch(as_prop=True)
+def digest(self:FirstStage) -> str: return digest_tensors(self.tensors()) # The same after it was stored
 
 @patch(cls_method=True)
 def of_tensors(cls:FirstStage,

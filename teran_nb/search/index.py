@@ -19,12 +19,12 @@ import torch.nn.functional as F
 from fastcore.basics import chunked, patch
 from pydantic import FiniteFloat
 
-from ..core.config import checked, one_of
+from ..core.config import checked, one_of, warn
 from ..core.show import progress
 from ..core.files import user_path
 from ..core.packed import Packed
 from ..data.collection import Collection, Image, Images, Sentences, as_images, given_sentences, place_name
-from ..data.pictures import find_pictures, open_image
+from ..data.pictures import find_pictures, read_tags
 from ..model.alignment import POOLINGS
 from ..model.encoded import Alignment, CaptionWords, Encoded
 from ..model.encoder import Encoder
@@ -125,13 +125,14 @@ def _write(self:Index, encoded, payloads):
     if layout.whole_dim:
         for image,whole in zip(images, _halved(F.normalize(encoded.whole.float(), dim=-1)).numpy()):
             image.first = np.append(np.zeros(layout.learned_dim, np.float32), whole)
-    for column,value in payloads[0].items():
+    for column,value in {column: value for payload in payloads for column,value in payload.items()}.items():
         if column in RESERVED or column in self.layout.columns: continue
         if isinstance(value, list): value = value[0] if value else ""
         self.backend.index_column(column, value)
         self.backend.save(replace(self.layout, columns=(*self.layout.columns,column)))
     self._give_first(images)
     self.backend.write(images)
+    self._names = None
 
 # %% ../../nbs/search/05_index.ipynb #fd814ea1
 _Value = str|int|FiniteFloat|None
@@ -149,19 +150,18 @@ def _read_columns(columns, count):
 # %% ../../nbs/search/05_index.ipynb #43f6a7a4
 def date_taken(
     path:str|Path, # Of a picture
-) -> int: # Such as 20140503; 0 where the file does not say it
+) -> int|None: # Such as 20140503; None where the file does not say it
     "The date of a photograph by its EXIF tags."
-    try:
-        with open_image(path) as picture: tags = picture.getexif()
-    except OSError: return 0
-    text = tags.get_ifd(0x8769).get(0x9003) or tags.get(0x0132) or "" # when it was taken, else when the file was changed
+    tags = read_tags(path)
+    text = tags.get(0x9003) or tags.get(0x0132) or "" # when it was taken, else when the file was changed
     date = re.match(r"(\d{4}):(\d\d):(\d\d)", str(text))
-    return int("".join(date.groups())) if date else 0
+    return int("".join(date.groups())) if date else None
 
 # %% ../../nbs/search/05_index.ipynb #e5b846ba
 _LEARN_FROM = 5000 # Images from which on an index beyond memory has two stages
 _SAMPLE_IMAGES = 8192 # Of which the first stage is learned
 _SAMPLE_SENTENCES = 2000
+_FEW_SENTENCES = 100 # With fewer, the first stage is learned from ours too
 _JUDGED = 2048 # Images of the fit of `Presence`
 _MANY = 5000 # Candidates whose best stand for the exact ones, where they do so for ten sentences
 
@@ -181,7 +181,7 @@ def add(self:Index,
     if len(set(names)) < len(names):
         twice = next(name for i,name in enumerate(names) if name in names[:i])
         raise ValueError(f"two images are named {twice!r}; give each its own name")
-    self.backend.refresh() # another process may have changed the layout
+    self.backend.refresh()
     self._require_same_model()
     stored = {} if update or self.layout is None else self._stored(images, names)
     rows = [row for row,name in enumerate(names) if name not in stored]
@@ -191,28 +191,43 @@ def add(self:Index,
         chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:_SAMPLE_IMAGES].sort().values.tolist()
         rows = list(dict.fromkeys([rows[i] for i in chosen] + rows))
     if not len(sentences) and isinstance(images, Collection): sentences = images.captions.texts
-    left_out = {}
+    left_out,without_first = {},[]
     self._errors = []
     count = before = len(self)
     with progress(desc="add images", total=len(rows), disable=not show_progress_bar, unit=" images") as bar:
         for some in chunked(rows, batch_size):
             for batch,encoded in self._encoded_batch(images, some, left_out):
+                self._catch_up(without_first)
                 if self.layout is None: self._begin(encoded)
                 payloads = []
                 for i,row in enumerate(batch):
                     given = {column: values[row] for column,values in columns.items()}
                     payloads.append({"order": began + row, **self._known(images, encoded, i, row), **given})
                 self._write(encoded, payloads)
+                if self.backend.stage is None: without_first += encoded.names
                 count += len(batch)
                 bar.update(len(batch))
                 if count - len(batch) < _SAMPLE_IMAGES <= count: self._learn(sentences)
     self._names = None
     if left_out:
         name,reason = next(iter(left_out.items()))
-        warnings.warn(f"left out {len(left_out):,} images, such as {name}: {reason}", stacklevel=2)
+        warn(f"left out {len(left_out):,} images, such as {name}: {reason}")
+    self._catch_up(without_first)
     self._finish(sentences)
     self._judge(images)
     return count - before
+
+@patch
+def _catch_up(self:Index, names):
+    "Read what other processes changed; where one of them has learned the first stage, the images that have no vector get theirs."
+    known = self.backend.stage
+    self.backend.refresh()
+    if self.backend.stage in (None,known) or not names: return
+    for some in chunked(names, 256):
+        images = self._read(some)
+        self._give_first(images)
+        self.backend.write(images)
+    names.clear()
 
 # %% ../../nbs/search/05_index.ipynb #ee74a8e6
 @patch
@@ -242,7 +257,11 @@ def _stored(self:Index, images, names):
             orders[name] = stored.payload.get("order", 0)
             if not path or isinstance(images, (Encoded,Collection)): continue # a collection's pictures may have moved, or be small copies
             given = images[row_of[name]].path
-            if given is None or str(given) == path or (Path(path).is_file() and filecmp.cmp(path, given, shallow=False)): continue
+            if given is None or str(given.absolute()) == path: continue
+            if not Path(path).is_file():
+                raise ValueError(f"the index holds image {name!r} of {path}, which is not there any more, so whether {given} is the same "
+                                 "picture is not known; bring it back, or replace it by update=True")
+            if filecmp.cmp(path, given, shallow=False): continue
             raise ValueError(f"the index holds {path} as image {name!r}, and {given} is another picture of this name; "
                              f"give it as Image('a name', path={str(given)!r}), or replace the first by update=True")
     return orders
@@ -266,9 +285,10 @@ def _known(self:Index, images, encoded, i, row):
     if encoded.sizes is not None: payload["size"] = [float(v) for v in encoded.sizes[i]]
     image = encoded.images[i] if len(encoded.images) else Image(encoded.names[i])
     if image.credit: payload["credit"] = image.credit
-    if image.path is not None: payload["path"] = str(image.path)
+    if image.path is not None: payload["path"] = str(image.path.absolute())
     if not isinstance(images, Collection):
-        if image.path is not None: payload |= {"folder": image.path.resolve().parent.name, "taken": date_taken(image.path)}
+        if image.path is not None: payload["folder"] = image.path.resolve().parent.name
+        if image.path is not None and (date := date_taken(image.path)): payload["taken"] = date
     elif images.captions.splits is not None: payload["split"] = str(images.captions.splits[row])
     return payload
 
@@ -282,10 +302,11 @@ def _sample_sentences(self:Index, sentences, regions):
         owner = torch.randint(len(regions), (_SAMPLE_SENTENCES,), generator=g)
         sets = [regions[i][torch.randint(len(regions[i]), (8,), generator=g)] for i in owner.tolist() if len(regions[i])]
         return Encoded(None, Packed.from_sets(sets))
-    texts = given_sentences(sentences) if len(sentences) else everyday_sentences()
-    if not len(sentences):
-        known = [text for text in texts if all(map(self.model.is_known, text.split()))]
-        texts = known if len(known) >= 500 else texts
+    texts = given_sentences(sentences) if len(sentences) else []
+    if len(texts) < _FEW_SENTENCES:
+        ours = everyday_sentences()
+        known = [text for text in ours if all(map(self.model.is_known, text.split()))]
+        texts = texts + (known if len(known) >= 500 else ours)
     texts = list(dict.fromkeys(texts))
     chosen = torch.randperm(len(texts), generator=g)[:_SAMPLE_SENTENCES].tolist()
     with warnings.catch_warnings():
@@ -318,14 +339,14 @@ def _learn(self:Index, sentences=(), learned_again=False):
         captions = self._captions(self._sample_sentences(sentences, regions))
         captions = captions[captions.parts.lengths > 0]
         words,whole = captions.weighted_parts,captions.whole if layout.whole_dim else None
-    if len(words) < 2 or not len(regions.values): return # nothing to learn from: every image is compared
+    if words.lengths[len(words)//2:].sum() < 20 or not len(regions.values): return # nothing to learn from: every image is compared
     stage = FirstStage.learn(regions, words, self.pooling, whole)
-    backend.save(replace(layout, is_learned=False, candidates=0, measured=0))
+    backend.save(replace(layout, first_stage="", candidates=0, measured=0))
     backend.keep(stage)
     for images in backend.scroll():
         self._give_first(images)
         backend.write(images)
-    backend.save(replace(self.layout, is_learned=True))
+    backend.save(replace(self.layout, first_stage=stage.digest))
 
 @patch
 def _give_first(self:Index, images):
@@ -358,9 +379,9 @@ def _finish(self:Index, sentences):
     stage = self.backend.stage
     if len(self) > 1.5*self.layout.measured: self._measure()
     if len(self._errors) >= 100 and np.mean(self._errors) > 1.25*stage.error:
-        warnings.warn(f"{len(self._errors):,} new images are unlike those that the first stage was learned from (error of its fit "
-                      f"{np.mean(self._errors):.3f}, before {stage.error:.3f}): a search may miss some of them; `recall` "
-                      "measures it, and `rebuild` learns the first stage anew", stacklevel=3)
+        warn(f"{len(self._errors):,} new images are unlike those that the first stage was learned from (error of its fit "
+             f"{np.mean(self._errors):.3f}, before {stage.error:.3f}): a search may miss some of them; `recall` "
+             "measures it, and `rebuild` learns the first stage anew")
 
 @patch
 def _judge(self:Index, images):
@@ -376,6 +397,8 @@ def _judge(self:Index, images):
     self.backend.save(replace(layout, presence=fitted.values if fitted else (), judged=len(self)))
 
 # %% ../../nbs/search/05_index.ipynb #13437099
+_OLD = 60 # Seconds after which a search reads again what another process may have changed
+
 @patch
 def search(self:Index,
     sentence:str|Encoded|Image|Mapping, # A sentence or a picture; several of them with the weight of each
@@ -389,19 +412,13 @@ def search(self:Index,
     if not isinstance(sentence, (str,Encoded,Image,Mapping)):
         raise TypeError(f"an index is searched by one sentence, not by {type(sentence).__name__}; `ask(model, index, "
                         "sentences)` takes several")
-    model = self.model
-    reads_pairs = model is not None and model.info.is_cross_encoder and not pooling
-    (model or Encoder()).check_rerank(rerank, pooling)
-    if pooling: one_of(pooling, POOLINGS, "pooling")
-    if reads_pairs and not top and not rerank:
-        raise ValueError(f"{model.info.not_indexed or 'it is a cross-encoder'}; choose a pooling, or how many images to "
-                         "re-rank (`rerank`)")
-    if model is not None and model.info.not_indexed and not reads_pairs and not pooling:
-        raise ValueError(f"an index compares words with regions, and {model.info.not_indexed}; "
-                         "choose a pooling, or keep the vectors in memory")
+    self.backend.refresh(_OLD if self.layout else 0)
+    reads_pairs = self._reads_pairs(top, pooling, rerank)
     conditions = self._conditions(where)
     caption,unwanted = self._question(sentence, without, pooling)
-    if self.layout is None: return Hits([], [], None)
+    if self.layout is None or not all(conditions.values()): return Hits([], [], None) # an empty list allows no image
+    asked = sentence if isinstance(sentence, Mapping) else {sentence: 1}
+    total = sum(max(0, weight) for weight in asked.values())
     by_whole = self.layout.ranks_by_whole and not pooling
     used = "mrsw" if reads_pairs or by_whole else one_of(pooling or self.pooling, POOLINGS, f"pooling of {self.backend.place}", True)
     # the engine ranks by MaxSim, which orders images as a sum over words does, and by one vector, whose cosine a model may scale
@@ -421,16 +438,32 @@ def search(self:Index,
         shift = best[-1][0] - ranked[0][0] - 1
         ranked = best + [(score + shift,image) for score,image in ranked[rerank:]]
     known = {image.image_id: image for _,image in ranked} if top else {}
+    has_words = len(caption.words) and len(caption.parts.values) and not any(isinstance(each, Image) for each in asked)
     wanted,other = split_without(caption.names[0])
     note = f"To leave out what shows it: `search({wanted!r}, without={other!r})`" if other else ""
     return Hits([image.image_id for _,image in ranked], [score for score,_ in ranked], partial(self._hit, caption, pooling, known),
-                note, partial(self._judged, caption, where) if self.presence and len(caption.words) and not pooling else None)
+                note, partial(self._judged, caption, where, total) if self.presence and has_words and not pooling else None)
+
+@patch
+def _reads_pairs(self:Index, top, pooling, rerank):
+    "Whether the model scores pairs itself; a search that the model cannot answer is refused (ValueError)."
+    model = self.model
+    reads_pairs = model is not None and model.info.is_cross_encoder and not pooling
+    (model or Encoder()).check_rerank(rerank, pooling)
+    if pooling: one_of(pooling, POOLINGS, "pooling")
+    if reads_pairs and not top and not rerank:
+        raise ValueError(f"{model.info.not_indexed or 'it is a cross-encoder'}; choose a pooling, or how many images to "
+                         "re-rank (`rerank`)")
+    if model is not None and model.info.not_indexed and not reads_pairs and not pooling:
+        raise ValueError(f"an index compares words with regions, and {model.info.not_indexed}; "
+                         "choose a pooling, or keep the vectors in memory")
+    return reads_pairs
 
 @patch
 def _conditions(self:Index, where):
     "Conditions of a search; a column that no image has is refused (ValueError)."
     conditions = read_conditions(where)
-    def unknown(): return [column for column in conditions if column not in (*self.layout.columns,*RESERVED)]
+    def unknown(): return [column for column in conditions if column not in (*self.layout.columns,"path","credit")]
     if self.layout is None or not unknown(): return conditions
     self.backend.refresh() # another process may have added them
     if missing := unknown():
@@ -439,17 +472,18 @@ def _conditions(self:Index, where):
     return conditions
 
 @patch
-def _judged(self:Index, caption, where):
+def _judged(self:Index, caption, where, weight):
     "Probability that any image shows a sentence, and the word that is shown least; by the share of images that the fit took."
-    few = min(20, max(1, len(self)//50)) if len(self) <= _JUDGED else min(100, len(self)//100)
+    conditions = self._conditions(where)
+    count = self.backend.count(conditions)
+    few = min(20, max(1, count//50)) if count <= _JUDGED else min(100, count//100)
     scores = self.search(caption, few, where).scores
     if not scores: return 0.,""
-    score = np.mean(scores)/(summed_words([caption], self.pooling) or 1)
-    conditions = self._conditions(where)
+    score = np.mean(scores)/(summed_words([caption], self.pooling) or 1)/weight
     levels = []
     for row in judged_words(caption):
         word = F.normalize(caption.parts.values[[row]], dim=1)
-        best = self._propose(Encoded(None, Packed(word, [0,1]), [""]), few, self.candidates, conditions, pooling="mrsw")
+        best = self._propose(Encoded(None, Packed(word, [0,1]), [""]), few, max(few, self.candidates), conditions, pooling="mrsw")
         levels.append(np.mean([image.score for image in best]))
     return self.presence.judge(caption, score, torch.tensor(levels).float())
 

@@ -6,13 +6,13 @@
 __all__ = ['open_models', 'prepare_own', 'encode_or_index', 'suggest', 'unlike_training']
 
 # %% ../../nbs/search/06_own_pictures.ipynb #7208c4d2
-import math, warnings
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from ..core.config import one_of
+from ..core.config import one_of, warn
 from ..core.files import home, project_path, require_space, user_path, write_json
 from ..data.collection import Collection
 from ..data.features import Regions
@@ -61,7 +61,7 @@ def prepare_own(
         raise ValueError(f"these models read different features, by {' and '.join(map(repr, names))}; open them one after the other")
     regions_by = build_extractor(extractor, settings, device) if extractor else readers[0].find_extractor()
     sample = Regions("sample", np.zeros((1,regions_by.dim), np.float32), None, None, extractor=regions_by.name)
-    for model in readers: model.check(sample)
+    for model in readers: model.check_regions(sample)
     about,name = None,user_path(str(pictures)).resolve().name or "pictures"
     if pictures == "example": pictures = example_pictures()
     if pictures == "photos": pictures,_,about = photographs()
@@ -108,7 +108,7 @@ def suggest(
 ) -> list[str]: # Sentences or words to search by
     "The given sentences; else words of the model's training captions, or everyday things where it keeps none."
     if len(given): return list(given)
-    training = getattr(model, "provenance", None)
+    training = model.provenance
     frequent = sorted(training.words, key=lambda word: -training.words[word]) if training else EVERYDAY_THINGS
     words = [word for word in frequent if len(word) > 2 and word.isalpha() and word not in STOP_WORDS][:300]
     if not words or not len(images): return []
@@ -130,12 +130,12 @@ def unlike_training(
     collection:Collection, # Pictures
 ) -> str: # A sentence; empty where there is no reason
     "A warning if more than a fifth of the pictures, 200 at most, are unlike the training images of a model."
-    training = getattr(model, "provenance", None)
+    training = model.provenance
     if training is None: return ""
     sample = collection.image_ids[::math.ceil(len(collection)/200)]
     unlike = sum(training.is_out_of_distribution(collection.features[image_id]) for image_id in sample)
     if unlike <= .2*len(sample): return ""
     warning = (f"{unlike} of {len(sample)} pictures are unlike the images that this model was trained on ({training.data}): "
                "its answers mean little; train one on pictures like these, or take a pretrained model")
-    warnings.warn(warning, stacklevel=2)
+    warn(warning)
     return warning

@@ -172,17 +172,18 @@ class EdgeBackend(QdrantBackend):
         try: import qdrant_edge
         except ImportError: raise ImportError(SEARCH_EXTRA) from None
         self.types = qdrant_edge
-        self.folder = user_path(folder)
+        self.folder = user_path(folder).resolve()
         self.place = str(folder)
         self.shard = None
         self._locks = ExitStack()
         self._count = None
         if self.folder.is_file(): raise NotADirectoryError(f"{folder} is a file; an index is a folder")
         if self.folder.is_dir() and any(self.folder.iterdir()): self._open()
+        elif self.folder.is_mount(): raise ValueError(f"{folder} is a mounted disk; name a folder in it, such as {self.folder/'index'}")
 
     @property
     def number_range(self) -> type: return self.types.RangeFloat
-    def refresh(self) -> None: "No other process can have changed it."
+    def refresh(self, after:float=0) -> None: "No other process can have changed it."
     def close(self) -> None:
         "Close the engine's files, and let other processes open the folder."
         shard,self.shard = self.shard,None
@@ -236,7 +237,7 @@ def _open(self:EdgeBackend):
         if layout.is_learned:
             with reading(learned, "is no first stage of this index", _COPY):
                 self.stage = FirstStage.of_tensors(load_tensors(learned), layout.pooling)
-                if self.stage.sentences.dim != layout.dim: raise ValueError(f"its words have {self.stage.sentences.dim} numbers, regions {layout.dim}")
+                if (self.stage.digest,self.stage.sentences.dim) != (layout.first_stage,layout.dim): raise ValueError("it is of another index")
         if not shard.is_dir(): raise FileNotFoundError(f"{shard} is not there; {_COPY}")
         with self._engine_call(): self.shard = self.types.EdgeShard.load(str(shard))
         self.layout = layout

@@ -6,7 +6,7 @@
 __all__ = ['ServerBackend']
 
 # %% ../../nbs/search/03_server.ipynb #38d63784
-import base64, json, time, warnings
+import base64, json, re, time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 import safetensors.torch
 from fastcore.basics import patch
 
-from ..core.config import to_config
+from ..core.config import to_config, warn
 from ..core.files import reading
 from .first_stage import FirstStage
 from .backends import Layout, StoredImage
@@ -46,6 +46,7 @@ class ServerBackend(QdrantBackend):
         self.is_imitation = url == ":memory:"
         where = {"location": url} if self.is_imitation else {"url": url, "api_key": api_key or None, "check_compatibility": False}
         self.client = client or qdrant_client.QdrantClient(timeout=self.timeout, **where)
+        self._read = 0. # when the layout was read
         self.refresh()
 
     @property
@@ -56,8 +57,8 @@ class ServerBackend(QdrantBackend):
         end = time.monotonic() + self.patience
         while str(self.call("get_collection", self.name).status.value) == "yellow":
             if time.monotonic() > end:
-                warnings.warn(f"{self.place} still arranges its images after {self.patience:.0f} s, and searches are slower "
-                              "meanwhile; see the server's log", stacklevel=2)
+                warn(f"{self.place} still arranges its images after {self.patience:.0f} s, and searches are slower "
+                     "meanwhile; see the server's log")
                 return
             time.sleep(.5)
 
@@ -97,7 +98,7 @@ def _retry_reason(self:ServerBackend, method, error):
     if status in (401,403): raise PermissionError(f"{self.place} refuses this key; give api_key") from None
     if status < 400:
         raise ConnectionError(f"{self.place} answers {status} and names {error.headers.get('location')!r}; give that address") from None
-    if status >= 500 and ("space" in text.lower() or "disk" in text.lower()):
+    if status >= 500 and re.search("no space left|out of disk|disk.{0,20} full", text, re.IGNORECASE):
         raise OSError(f"the disk of {self.place} is full ({text[:200]}); nothing acknowledged is lost: "
                       "free some space, or add nodes and shards, and add again") from None
     if status < 500 and status not in (408,429):
@@ -109,24 +110,37 @@ _PART = 2**20 # Letters of a part
 _DAMAGED = "copy the index again, or make it again"
 
 @patch
-def refresh(self:ServerBackend) -> None:
-    self.layout = self.stage = None
-    if not self.call("collection_exists", self.name): return
+def refresh(self:ServerBackend, after:float=0) -> None:
+    if time.monotonic() < self._read + after: return
+    layout,stage = self._stored_layout(),self.stage
+    if not (layout and layout.is_learned): stage = None
+    elif stage is None or layout.first_stage != self.layout.first_stage: stage = self._stored_stage(layout)
+    self.layout,self.stage,self._read = layout,stage,time.monotonic() # together, for searches of other threads
+
+@patch
+def _stored_layout(self:ServerBackend):
+    "The layout on the server; None before the first image."
+    if not self.call("collection_exists", self.name): return None
     info = self.call("get_collection", self.name)
     fields = info.config.params.vectors or {}
     if not isinstance(fields, dict) or not {"regions","first"} <= fields.keys():
         raise ValueError(f"{self.place} is there already and no index of this library; choose another name")
-    if not self.call("collection_exists", self.about_name): return
+    if not self.call("collection_exists", self.about_name): return None
     description = self._described(0)
-    if description is None: return # a process was killed before its first image
+    if description is None: return None # a process was killed before its first image
     with reading(self.place, "has no layout of an index", _DAMAGED): layout = to_config(Layout, description["layout"])
     looked_up = [key.strip('"') for key in info.payload_schema or {}] # also by processes that write at the same time
-    self.layout = replace(layout, columns=tuple(dict.fromkeys([*layout.columns,*looked_up])))
-    if not layout.is_learned: return
+    return replace(layout, columns=tuple(dict.fromkeys([*layout.columns,*looked_up])))
+
+@patch
+def _stored_stage(self:ServerBackend, layout):
+    "The first stage on the server."
     parts = []
     while part := (self._described(len(parts) + 1) or {}).get("part"): parts.append(part)
     with reading(self.place, "has no first stage of this index", _DAMAGED):
-        self.stage = FirstStage.of_tensors(safetensors.torch.load(base64.b64decode("".join(parts))), layout.pooling)
+        stage = FirstStage.of_tensors(safetensors.torch.load(base64.b64decode("".join(parts))), layout.pooling)
+        if stage.digest != layout.first_stage: raise ValueError("another process changes it; try again")
+    return stage
 
 @patch
 def _described(self:ServerBackend, number):
@@ -148,7 +162,8 @@ def begin(self:ServerBackend, layout:Layout) -> None:
         try: self.call("create_collection", name, vectors_config=vectors, shard_number=shards, replication_factor=self.replicas)
         except ValueError: # another process was quicker
             if not self.call("collection_exists", name): raise
-    self.save(layout)
+    self.refresh()
+    if self.layout is None: self.save(layout) # else another process was quicker
 
 @patch
 def _describe(self:ServerBackend, number, payload):

@@ -23,7 +23,7 @@ from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
 from ..model.single_stream import WordRelations, word_relations
 from ..zoo.papers import PUBLISHED
-from ..measure.results import Measured, Result, own_metrics
+from ..measure.results import Measured, Result, registered_metrics
 from ..measure.retrieval import ranks
 from ..measure.pairs import context_scores
 from .recipe import Recipe, recipe, recipe_names
@@ -159,7 +159,7 @@ def _test_once(name, runs, data, device):
                  "minimal pairs": is_drawn(data.test)}
     stored = read_json(path, _Tested, "remove it, and the run is tested again") if path.is_file() else {}
     # the cell of a metric of your own may have changed, so such metrics are always measured
-    if stored.get("of") == tested_on and not own_metrics(): return stored
+    if stored.get("of") == tested_on and not registered_metrics(): return stored
     pairs = scene_pairs(data.test) if is_drawn(data.test) else None
     row = name if name in recipe_names() else ""
     result = evaluate_runs(runs, data.test, device, row=row, relevance=data.relevance("test"), pairs=pairs, relations=True)[1]

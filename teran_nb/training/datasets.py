@@ -6,7 +6,6 @@
 __all__ = ['WORLDS', 'description', 'photographs', 'load_data', 'scene_relevance']
 
 # %% ../../nbs/training/03_datasets.ipynb #58910691
-import warnings
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -15,13 +14,13 @@ from typing import Any
 from fastcore.basics import patch
 
 from ..core.files import digest, home, project_path, read_json
-from ..core.config import checked, one_of
+from ..core.config import checked, one_of, warn
 from ..data.captions import PICTURE_SUFFIXES, Captions
 from ..data.caption_files import read_captions
 from ..data.features import Features
 from ..data.collection import Collection, join_collections
 from ..data.hf_datasets import save_dataset
-from ..scenes.scenes import scenes
+from ..scenes.scenes import scene_collection
 from ..photos.prepare import Sources, prepare, sources_digest
 from ..measure.relevance import Relevance, read_relevance, rouge_l, spice
 
@@ -57,7 +56,7 @@ def _collection_of_pictures(path, captions, missing):
     made = prepare(sources, home()/"collections"/key/path.name)
     if made.left_out:
         name,reason = next(iter(made.left_out.items()))
-        warnings.warn(f"left out {len(made.left_out):,} files or rows of {path}, such as {name}: {reason}", stacklevel=3)
+        warn(f"left out {len(made.left_out):,} files or rows of {path}, such as {name}: {reason}")
     return made.open()
 
 def photographs(
@@ -114,7 +113,7 @@ def load_data(
                         "name files by split and kind: {'test': {'spice': 'file.npy'}}")
     if data == "scenes":
         if captions: raise ValueError(f"scenes have captions of their own; leave {captions} out, or name a feature store")
-        collection = scenes(**WORLDS[one_of(world, WORLDS, "world")])
+        collection = scene_collection(**WORLDS[one_of(world, WORLDS, "world")])
     elif data == "photos": collection = _open_photographs(captions, missing)
     elif several: collection = join_collections([load_data(each, missing=missing) for each in data])
     elif _holds_pictures(path): collection = _collection_of_pictures(path, captions, missing)
@@ -134,9 +133,6 @@ def load_data(
     return collection
 
 # %% ../../nbs/training/03_datasets.ipynb #877bcd40
-Collection.description = {} # Set by `load_data`, as are the arguments by which it opened the data
-Collection.source = {}
-
 _RELEVANCES = ("rouge","spice")
 _MOST_PAIRS = 500_000_000 # Pairs of caption and image for which ROUGE-L is computed: 2 GB, four times COCO's test split
 
@@ -145,9 +141,9 @@ def relevance(self:Collection,
     split:str="all", # Name of a split, or `all`
 ) -> list[Relevance]: # ROUGE-L first, where it is computed
     "Every relevance of a split: ROUGE-L, unless a file gives it or the split is too large, then those that `load_data` was told."
-    captions = self.captions if split == "all" else self.split(split).captions
-    all_captions = self.all_captions if split == "all" else self.all_captions.split(split)
-    in_use = captions if len(all_captions) > len(captions) else None
+    if split != "all": return self.split(split).relevance()
+    captions,split = self.captions,self.part
+    in_use = captions if len(self.all_captions) > len(captions) else None
     files = self.source.get("relevance", {}).get(split, {})
     relevances = []
     if "rouge" not in files and len(captions)*len(captions.image_ids) <= _MOST_PAIRS: relevances.append(rouge_l(captions))
@@ -158,7 +154,7 @@ def relevance(self:Collection,
         elif not path.is_file():
             raise FileNotFoundError(f"no {name} relevance of the {split} split in {path}; name the file, or leave it out")
         elif name == "rouge" or not path.name.endswith((".jsonl",".jsonl.gz")):
-            relevances.append(read_relevance(path, all_captions, name, in_use))
+            relevances.append(read_relevance(path, self.all_captions, name, in_use))
         else: relevances.append(spice(captions, path))
     return relevances
 

@@ -39,7 +39,7 @@ from ..model.network import Network
 from ..model.single_stream import Pretraining, hardest_candidates, mined_scores, mined_triplet
 from ..measure.relevance import Relevance, rouge_l
 from ..measure.retrieval import chance
-from ..measure.results import format_metric, metric_named, own_metrics
+from ..measure.results import format_metric, metric_named, registered_metrics
 from ..measure.evaluation import evaluate
 from .recipe import RATE_SCHEDULES, TrainConfig
 from .batches import Batch, Batches, split_into_batches
@@ -106,7 +106,7 @@ def _gather_batch(images, captions, image_of):
 
 # %% ../../nbs/training/02_learner.ipynb #cdf05614
 class Objective(nn.Module):
-    "A matcher and its loss: a batch goes in, the loss comes out."
+    "A network and its loss: a batch goes in, the loss comes out."
     def __init__(self,
         model:Network, # Trained by all its `config.training_heads`
         config:TrainConfig, # Loss, IAIS, hard negatives and pretraining
@@ -509,7 +509,7 @@ def _require_trainable(train, val, config, relevance):
         raise ValueError(f"select={select!r} cannot be measured on the validation split: grounding needs links and boxes, and its "
                          f"relevances are {', '.join(names)}")
     for r in relevance: r.require_captions(val.captions)
-    if own_metrics(): chance(val.captions.image_of, len(val)) # calls them once
+    if registered_metrics(): chance(val.captions.image_of, len(val)) # calls them once
 
 def fit(
     model:Network, # Trained in place; ends with the weights of its best epoch

@@ -30,7 +30,7 @@ from ..model.single_stream import JointTraining
 from ..model.network import NetworkConfig
 from ..zoo.papers import PUBLISHED, PublishedRow, published
 from ..zoo.uniter import uniter_config
-from ..measure.results import RECALLS, own_metrics
+from ..measure.results import RECALLS, registered_metrics
 
 # %% ../../nbs/training/00_recipe.ipynb #56ced5a6
 RATE_SCHEDULES = { # Name to the share of the highest rate, in [0,1]; epochs and steps count from 0 over the whole training
@@ -92,7 +92,7 @@ def _require_select(select):
     "Refuse a metric that no validation measures, or of which lower is better; whether the relevance is there, `fit` checks."
     if re.fullmatch("(t2i|i2t)_ndcg_.+", select): return
     names = ["ndcg","rsum","grounding",*RECALLS,"t2i_ndcg_<relevance>","i2t_ndcg_<relevance>"]
-    own_names = [name for name,metric in own_metrics().items() if not metric.lower_is_better]
+    own_names = [name for name,metric in registered_metrics().items() if not metric.lower_is_better]
     for direction in ("t2i","i2t"): names += [f"{direction}_{name}" for name in own_names]
     one_of(select, names, "validation metric to select by", registered=True)
 

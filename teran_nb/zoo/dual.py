@@ -6,7 +6,6 @@
 __all__ = ['TORCH_DTYPES', 'DualConfig', 'DualEncoder']
 
 # %% ../../nbs/zoo/12_dual.ipynb #912d3a46
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -23,7 +22,7 @@ from torch import Tensor
 
 from ..core.packed import Packed
 from ..core.files import digest, file_stamps, home, project_path, user_path
-from ..core.config import Positive, configuration, one_of, override
+from ..core.config import Positive, configuration, one_of, override, warn
 from ..core.processes import pick_device
 from ..core.show import progress
 from ..data.collection import Collection, Image, Images, Sentences, as_images, given_sentences
@@ -309,8 +308,8 @@ def encode_captions(self:DualEncoder,
     if not texts: return Encoded.of_captions([], Packed(torch.zeros(0, self.family.dim), [0]), [])
     cut = self.family.cut_off(texts) if len(texts) > 1 else [] # the alignment tells it of a single one
     if cut:
-        warnings.warn(f"{len(cut):,} of {len(texts):,} sentences are longer than the {self.family.max_tokens} tokens that "
-                      f"{self.name} reads, such as {cut[0][:60]!r}...; its score does not know their ends", stacklevel=2)
+        warn(f"{len(cut):,} of {len(texts):,} sentences are longer than the {self.family.max_tokens} tokens that "
+             f"{self.name} reads, such as {cut[0][:60]!r}...; its score does not know their ends")
     whole,words,token_vectors = self._encode_sentences(texts, batch_size, show_progress_bar)
     if self.config.words == "tokens": return Encoded(whole, Packed.from_sets(token_vectors), texts, words)
     words = [caption_words(text, self.config.phrases, self.stop_words) for text in texts]

@@ -7,7 +7,7 @@ __all__ = ['PictureVectors', 'SentenceVectors', 'unit', 'model_digest', 'Family'
            'OpenClipImages', 'placement', 'DualFamily', 'trim_span', 'find_tokens', 'positions_in']
 
 # %% ../../nbs/zoo/06_families.ipynb #c22d393d
-import html, json, re, warnings
+import html, json, re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from difflib import SequenceMatcher
@@ -26,7 +26,7 @@ from transformers import CLIPImageProcessorPil, CLIPTokenizer, PreTrainedModel
 from transformers.image_processing_base import ImageProcessingMixin
 
 from ..core.files import digest
-from ..core.config import one_of
+from ..core.config import one_of, warn
 from ..data.pictures import opaque
 from ..photos.vision import weights_hash
 from .regions_words import (
@@ -345,8 +345,8 @@ def reading(self:DualFamily,
         read = html.unescape(html.unescape(import_module("ftfy").fix_text(text)))
         return read,positions_in(text, read)
     if _UNCLEAN.search(text):
-        warnings.warn(f"{self.name} was trained on sentences that ftfy had cleaned, and it is not installed (pip install ftfy); "
-                      f"{text[:60]!r} is read as it stands", stacklevel=4)
+        warn(f"{self.name} was trained on sentences that ftfy had cleaned, and it is not installed (pip install ftfy); "
+             f"{text[:60]!r} is read as it stands")
     return text,range(len(text) + 1)
 
 # %% ../../nbs/zoo/06_families.ipynb #f3df85b2

@@ -28,7 +28,7 @@ from ..data.pictures import within
 from ..data.words import STOP_WORDS
 from ..model.text import load_text, save_text
 from ..model.network import Network, NetworkConfig
-from .published import PublishedConfig, PublishedMatcher
+from .published import PublishedConfig, PublishedNetwork
 
 # %% ../../nbs/zoo/03_originals.ipynb #f0c7759f
 _SAFE = [argparse.Namespace, np.dtype, np.dtypes.Float64DType, np.dtypes.Float32DType, np.dtypes.Int64DType,
@@ -343,7 +343,7 @@ def load_original(
     path:str|Path, # A `.pth` or `.pth.tar` file of TERN or TERAN
     text:str|Path="", # Folder or Hugging Face name of its text model; empty: the one that its configuration names
     device:str|torch.device="cpu", # Device of the model
-) -> PublishedMatcher: # Repeats the published code; `original` says what was left out
+) -> PublishedNetwork: # Repeats the published code; `original` says what was left out
     "Open an original checkpoint as a model."
     path = user_path(path)
     checkpoint = read_original(path)
@@ -353,7 +353,7 @@ def load_original(
         raise ValueError(f"{path}: its config describes a larger network than its weights are; copy it again")
     encoder = _text_encoder(config.text, _text_source(path, config.text.pretrained, text))
     with reading(path, "has a config of a network that cannot be built", "copy it again"):
-        model = PublishedMatcher(replace(config, text=encoder.config), encoder)
+        model = PublishedNetwork(replace(config, text=encoder.config), encoder)
     weights,unused = from_original_weights(checkpoint["model"], model, path)
     model.load_state_dict(weights)
     model.original = Original(str(path), checkpoint.get("epoch", -1), checkpoint["config"], unused)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MEASURES', 'GATHERS', 'First', 'Sum', 'SumAndMap', 'Gated', 'Gru', 'Variant', 'PublishedConfig', 'MeasureHead',
-           'PublishedAlignmentHead', 'PublishedMatcher', 'deviations']
+           'PublishedAlignmentHead', 'PublishedNetwork', 'deviations']
 
 # %% ../../nbs/zoo/02_published.ipynb #706ae64d
 import copy
@@ -139,7 +139,7 @@ class PublishedAlignmentHead(AlignmentHead):
         return reference_similarity(images.parts, captions.parts, pooling, **options)
 
 # %% ../../nbs/zoo/02_published.ipynb #485236af
-class PublishedMatcher(Network):
+class PublishedNetwork(Network):
     "A `Network` with the options of the published code of TERN or TERAN, which repeats its faults too."
     Config = PublishedConfig
     def __init__(self,
@@ -183,21 +183,21 @@ class PublishedMatcher(Network):
 
 # %% ../../nbs/zoo/02_published.ipynb #e6409804
 @patch
-def region_parts(self:PublishedMatcher, vectors:Tensor, batch:RegionBatch) -> Packed:
+def region_parts(self:PublishedNetwork, vectors:Tensor, batch:RegionBatch) -> Packed:
     "The regions that take part; with the faults, in the slots of the published evaluation."
     reference = self.config.reference
     if reference is None: return Network.region_parts(self, vectors, batch)
     return region_slots(vectors, batch.mask, reference.regions)
 
 @patch
-def word_parts(self:PublishedMatcher, vectors:Tensor, batch:TokenBatch) -> Packed:
+def word_parts(self:PublishedNetwork, vectors:Tensor, batch:TokenBatch) -> Packed:
     "The tokens that take part; with the faults, in the slots of the published evaluation."
     reference = self.config.reference
     if reference is None: return Network.word_parts(self, vectors, batch)
     return word_slots(vectors, batch.ids, batch.mask, reference.tokens, self.stops)
 
 @patch
-def forward(self:PublishedMatcher, images:RegionBatch, captions:TokenBatch) -> tuple[Encoded,Encoded]:
+def forward(self:PublishedNetwork, images:RegionBatch, captions:TokenBatch) -> tuple[Encoded,Encoded]:
     "Vectors of the images and of the captions of a batch; with the faults, in as many slots as the batch needs."
     if self.config.reference is None: return Network.forward(self, images, captions)
     whole_images,regions = self.forward_regions(images)
@@ -207,14 +207,14 @@ def forward(self:PublishedMatcher, images:RegionBatch, captions:TokenBatch) -> t
     return image_vectors,caption_vectors
 
 @patch
-def encode_captions(self:PublishedMatcher, captions:Sentences, batch_size:int=512, show_progress_bar:bool=False) -> Encoded:
+def encode_captions(self:PublishedNetwork, captions:Sentences, batch_size:int=512, show_progress_bar:bool=False) -> Encoded:
     "Encode captions; their words are those of the tokens that take part."
     encoded = Network.encode_captions(self, captions, batch_size, show_progress_bar)
     if self.config.reference is None or not encoded.names: return encoded
     return replace(encoded, words=TokenWords(encoded.words.tokens, self.text.tokenizer, encoded.parts.slot_of))
 
 @patch(as_prop=True)
-def info(self:PublishedMatcher) -> EncoderInfo:
+def info(self:PublishedNetwork) -> EncoderInfo:
     "What the model says about itself; a pooling that only the published code has is named."
     info = Network.info.fget(self)
     if self.config.reference is None: return info
@@ -224,15 +224,15 @@ def info(self:PublishedMatcher) -> EncoderInfo:
 
 # %% ../../nbs/zoo/02_published.ipynb #219678f7
 @patch
-def corrected(self:PublishedMatcher,
+def corrected(self:PublishedNetwork,
     pooling:str="", # Empty: the model's own; must be given if that exists only in the published code
-) -> PublishedMatcher: # A copy
+) -> PublishedNetwork: # A copy
     "The same weights with the papers' own arithmetic. The stop-word filter, which belongs to training, is off."
     config = replace(self.config, reference=None, pooling=pooling or self.config.pooling)
     text = copy.deepcopy(self.text)
     if text.config.kind == "bert": text.network.fine_tune = text.config.learns
     text.requires_grad_(getattr(text.network, "fine_tune", True))
-    model = PublishedMatcher(config, text)
+    model = PublishedNetwork(config, text)
     model.original = self.original
     model.load_state_dict(self.state_dict())
     return model.to(self.device).train(self.training)
@@ -260,7 +260,7 @@ def _alignment_faults(regions, vectors, captions):
 
 @torch.no_grad()
 def deviations(
-    model:PublishedMatcher, # The model of an original
+    model:PublishedNetwork, # The model of an original
     images:list, # `Regions` of some images
     texts:list, # A caption of each image; the first two are also used as two captions of one image
 ) -> pd.DataFrame: # By fault: what is measured, the number of the published code `published`, and `ours`
