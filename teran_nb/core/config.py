@@ -225,7 +225,7 @@ def register(
         if name in entries and _OWN.get((kind,name), ("",))[0] != module:
             raise ValueError(f"the {kind} {name!r} exists already; choose another name")
         entries[name] = make(name, part, **options)
-        _OWN[kind,name] = module,part
+        _OWN[kind,name] = module,part,dict(options)
         return part
     return add
 
@@ -256,10 +256,21 @@ def code_digest(
     kind:str, # One of `PART_KINDS`
     name:str, # Name of a part that a user registered
 ) -> str: # Eight hexadecimal digits; empty where the source is not at hand
-    "Digest of the code of a user's part; comments, line breaks and decorators do not count."
-    part = _OWN[kind,name][1]
-    functions = list(filter(isfunction, vars(part).values())) if isinstance(part, type) else [part]
-    try: trees = [ast.parse(dedent(getsource(function))).body[0] for function in functions]
+    "Digest of the code and settings of a user's part; comments, line breaks and decorators do not count."
+    _,part,options = _OWN[kind,name]
+    members = vars(part) if isinstance(part, type) else {"": part}
+    try: described = [*map(_described, members.items()),*map(_described, options.items())]
     except (OSError, TypeError, SyntaxError): return "" # such as of a `partial`, or a lambda within a line
-    for tree in trees: tree.decorator_list = []
-    return hashlib.sha256(json.dumps([ast.unparse(tree) for tree in trees]).encode()).hexdigest()[:8]
+    return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:8]
+
+def _described(item):
+    "The code of a function, or a plain value, as text; empty for what Python adds to a class."
+    name,value = item
+    function = getattr(value, "__func__", None) or getattr(value, "fget", None) or value # of a class method, of a property
+    if isfunction(function):
+        tree = ast.parse(dedent(getsource(function))).body[0]
+        tree.decorator_list = []
+        return ast.unparse(tree)
+    if name and (name.startswith("__") or not isinstance(value, (bool,int,float,str,tuple,list,dict))): return ""
+    if not name: raise TypeError("it is no function")
+    return f"{name} = {value!r}"

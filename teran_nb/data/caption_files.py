@@ -171,7 +171,9 @@ def _table(path):
         elif _is_size(size): size = tuple(map(float, size))
         texts = _texts_of(row["caption"])
         problem = "" if texts else "its caption is no text or list of texts; write a row for each caption"
-        for text in texts or [""]: yield _Row(where, str(row["image"]), text, row.get("split") or None, size, problem=problem)
+        split = row.get("split")
+        if not isinstance(split, str|None): problem = f"its split {split!r} is no text; name it train, val or test"
+        for text in texts or [""]: yield _Row(where, str(row["image"]), text, split or None, size, problem=problem)
 
 # %% ../../nbs/data/03_caption_files.ipynb #cefb8493
 def _text_lines(path): return read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")

@@ -251,7 +251,8 @@ def __getitem__(self:Collection,
     i = range(len(self))[i] # a negative number counts from the end
     image_id = self.image_ids[i]
     texts = [self.captions.texts[j] for j in self.captions.of(i)]
-    thumbnails = self.pictures.small if self.pictures else None
+    pictures = getattr(self.pictures, "of_image", {}).get(image_id, self.pictures) # of joined collections, that of its own
+    thumbnails = pictures.small if pictures else None
     return Image(image_id, partial(self.features.__getitem__, image_id), partial(self.picture_path, image_id),
                  captions=texts, thumbnails=thumbnails, **self.about.get(image_id, {}))
 

@@ -189,7 +189,9 @@ def _without_limit():
 def _first_with_content(picture):
     "Go to the first frame with more than one colour, of the first twenty; to the first frame where there is none."
     for frame in range(min(20, getattr(picture, "n_frames", 1))):
+        if math.prod(picture.size) > MAX_PIXELS: break # `upright` refuses it
         picture.seek(frame)
+        if math.prod(picture.size) > MAX_PIXELS: break
         if any(low != high for low,high in np.reshape(picture.convert("RGB").getextrema(), (-1,2))): return
     picture.seek(0)
 

@@ -151,9 +151,10 @@ def act(self:Explorer,
         with self.finder.unchanged_on_error():
             action()
             self.refresh()
-    except Exception as e: # widgets would hide it in a log
-        self._write(self._show_query, self._show_settings)
+    except BaseException as e: # widgets would hide it in a log
+        self._write(self._show_query, self._show_settings, self._show_results, self._show_words)
         self._show_status("alert", "note", str(e) or repr(e))
+        if not isinstance(e, Exception): raise
 
 @patch
 def refresh(self:Explorer) -> None:
@@ -316,7 +317,11 @@ def _show_queries(self:Explorer):
     if (finder.sentence,finder.picture) != self.asked: self.queries.value = None # the same one can be chosen again
     if self.query_list.selected_index is None: return
     texts = finder.collection.image_ids if finder.by_picture else finder.sentences
-    queries = finder.queries(self.only.value, self.containing.value)
+    try: queries = finder.queries(self.only.value, self.containing.value)
+    except ValueError as e: # an index does not rank all sentences
+        self.queries.options = ()
+        self.count.value = Markup('<p class="note">{}</p>').format(html_text(str(e)))
+        return
     first = queries[:_MOST_QUERIES]
     options = tuple((texts[i] if rank is None else f"rank {rank+1} · {texts[i]}",i) for i,rank in first)
     if options != self.queries.options:

@@ -6,7 +6,7 @@
 __all__ = ['TEMPLATES', 'AlignmentView', 'gaps_of', 'Thumbnail', 'Thumbnails', 'collection_title', 'view']
 
 # %% ../../nbs/look/03_view.ipynb #212e9173
-import base64, io, re, warnings
+import base64, hashlib, io, re, warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -172,8 +172,10 @@ class Thumbnails:
     def _small(self, path):
         picture,_ = read_picture(path, self.side, quick=True) # JPEG files are decoded at a smaller size
         if not self.folder: return self._inside(picture)
-        file = f"thumbs/{len(self.files):06}.jpg"
-        with atomic(Path(self.folder)/file) as p: picture.save(p, "JPEG", quality=80, optimize=True)
+        content = io.BytesIO()
+        picture.save(content, "JPEG", quality=80, optimize=True)
+        file = f"thumbs/{hashlib.sha256(content.getvalue()).hexdigest()[:12]}.jpg" # so pages of a former call keep their pictures
+        with atomic(Path(self.folder)/file) as p: p.write_bytes(content.getvalue())
         self.files.append(file)
         return Thumbnail(file, picture.size)
 

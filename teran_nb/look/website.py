@@ -62,6 +62,8 @@ class _SiteBuilder:
         self.show_progress_bar = show_progress_bar
         self.title = collection_title(collection.name)
         self.known = not isinstance(result, Answers) # whether the true matches are
+        if not self.known and list(result.images.names) != collection.image_ids:
+            raise ValueError("these answers are of other images, or of images in another order; ask this collection")
         self.image_of = collection.captions.image_of
         self.texts = result.captions.names
         self.sim = torch.as_tensor(result.sim if self.known else result.matrix(collection.image_ids)).cpu()
@@ -196,7 +198,7 @@ def index_page(self:_SiteBuilder, sections, words, index):
 # %% ../../nbs/look/06_website.ipynb #1333f9e5
 def _previous_files(folder):
     "Files that an earlier call wrote here."
-    ours = r"thumbs/\d+\.jpg|(index|words|sentences-\d+|pictures-\d+)\.html"
+    ours = r"thumbs/[0-9a-f]+\.jpg|(index|words|sentences-\d+|pictures-\d+)\.html"
     if (folder/"site.json").is_file():
         files = read_json(folder/"site.json", dict[str,list[str]], "remove it, or choose another folder").get("files", [])
         return {f for f in files if re.fullmatch(ours, f)}

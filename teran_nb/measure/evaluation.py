@@ -11,12 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..core.files import write_json
 from ..core.show import MarkdownRepr
 from ..data.collection import Collection
 from ..scenes.minimal_pairs import MinimalPairs
+from ..model.alignment import POOLINGS
 from ..model.encoder import Encoded, Encoder
 from ..model.single_stream import relation_distances
 from .relevance import Relevance
@@ -83,14 +85,20 @@ def evaluate(
                          "ask it by sentences of your own, as the notebook mine does")
     protocol = named_protocol(protocol or collection.name)
     relevance = list(relevance)
-    folds(protocol, captions.image_of, len(collection)) # refuses a wrong number of images before anything is encoded
+    parts = folds(protocol, captions.image_of, len(collection)) # refuses a wrong number of images before anything is encoded
     for r in relevance: r.require_captions(captions)
     model.check_rerank(rerank, pooling)
     encoded_images = model.encode_images(collection, show_progress_bar=show_progress_bar)
     encoded_captions = model.encode_captions(collection, show_progress_bar=show_progress_bar)
     options = {"rerank": rerank} if rerank else {}
-    sim = model.similarity(encoded_images.to(model.device), encoded_captions.to(model.device), pooling=pooling,
-                           show_progress_bar=show_progress_bar, **options).cpu()
+    formula = POOLINGS.get(pooling or model.pooling)
+    def similarity(images, captions):
+        return model.similarity(images.to(model.device), captions.to(model.device), pooling=pooling,
+                                show_progress_bar=show_progress_bar, **options).cpu()
+    if len(parts) > 1 and (rerank or (formula and formula.all_images)): # what depends on other images is of one fold
+        sim = torch.full((len(encoded_images),len(encoded_captions)), -torch.inf)
+        for rows,columns in parts: sim[np.ix_(rows, columns)] = similarity(encoded_images[rows], encoded_captions[columns])
+    else: sim = similarity(encoded_images, encoded_captions)
     conditions = dict(about or {})
     if pooling: conditions["pooling"] = pooling
     conditions |= options

@@ -151,7 +151,7 @@ def _check_metric(metric):
     _measure_one(metric.label, metric.formula, sim, torch.tensor([0,0,1,1,2,2]))
 
 # %% ../../nbs/measure/00_results.ipynb #7f994ecd
-OWN_LINE = ("source","protocol","models","pooling","changed","NDCG@25") # one model's results that differ in these are lines of their own
+OWN_LINE = ("source","protocol","candidates","models","pooling","rerank","epochs","changed","NDCG@25") # one model's results that differ in these are lines of their own
 OF_SEED = ("seed","commit","machine","threads","torch","data","command","run","seconds","epochs trained") # differ from seed to seed
 _NOT_BELOW = ("model","pooling","choice","grid","run","seconds","epochs trained") # not printed below a table
 
@@ -381,9 +381,11 @@ def differences(self:Result,
             ours,theirs = ([v for v in self.values(name, metric) if pd.notna(v)] for name in (line,base))
             if not ours or not theirs: continue
             by_query = [answered(self.lines[name][0], metric) for name in (line,base)]
+            are_ensembles = any("ensemble" in str(models) for name in (line,base) for models in self.values(name, "models")) # share members
             interval = over = None
-            if min(len(ours), len(theirs)) > 1: interval,over = welch(ours, theirs),"seeds"
-            elif all(known is not None for known in by_query): interval,over = paired_bootstrap(*by_query),"queries"
+            if min(len(ours), len(theirs)) > 1 and not are_ensembles: interval,over = welch(ours, theirs),"seeds"
+            elif len(ours) == len(theirs) == 1 and all(known is not None for known in by_query):
+                interval,over = paired_bootstrap(*by_query),"queries"
             low,high = interval or (np.nan,np.nan)
             rows.append({self.title: line, "above": base, "metric": metric, "difference": np.mean(ours) - np.mean(theirs),
                          "low": low, "high": high, "over": over or "-"})

@@ -30,6 +30,8 @@ class Head(nn.Module):
     trains_alignment = False # Whether training by it trains the alignment, so that the box of a word means something
     ranks_by = "a score of its own" # What pairs are ranked by, in words, for titles and tables
     ranks_by_alignment = False # Whether its score is the alignment; `similarity` then also takes `pooling`
+    reads_whole = True # Whether it reads the vectors of wholes; what no head reads does not learn
+    reads_weights = True # Whether it reads the weights of words
     def __init__(self,
         dim:int=0, # Length of all vectors
     ):
@@ -53,6 +55,7 @@ class AlignmentHead(Head):
     trains_alignment = True
     ranks_by = "the alignment"
     ranks_by_alignment = True
+    reads_whole = False
     index_refusal = ""
     def similarity(self, images:Encoded, captions:Encoded, pooling:str="mrsw", **options:Unpack[BlockOptions]) -> Tensor:
         "Similarity of every pair, `(images, captions)`; a network gives the pooling of its configuration."
@@ -61,6 +64,7 @@ class AlignmentHead(Head):
 class GlobalHead(Head):
     "Compares one vector for the image with one for the caption (TERN)."
     ranks_by = "one vector a side"
+    reads_weights = False
     index_refusal = ""
     def similarity(self, images:Encoded, captions:Encoded, **options:Unpack[BlockOptions]) -> Tensor:
         "Cosine of every pair of wholes, `(images, captions)`."
@@ -94,6 +98,7 @@ class CrossEncoderHead(Head):
     "A network that reads both sides of a pair together."
     is_cross_encoder = True
     ranks_by = "a network over both sides"
+    reads_whole = reads_weights = False
     @property
     def index_refusal(self) -> str: return f"it scores a pair by {self.ranks_by}, so every pair is read anew"
     def forward(self, regions:Tensor, region_mask:Tensor, words:Tensor, word_mask:Tensor) -> Tensor:
@@ -145,6 +150,7 @@ class WeightedHead(Head):
     needs_words = True
     trains_alignment = True
     ranks_by = "best words and regions with learned weights"
+    reads_whole = reads_weights = False
     index_refusal = "this model adds the best words of an image's regions, with learned weights"
     def __init__(self,
         dim:int, # Size of the common space
@@ -211,6 +217,7 @@ class GPOHead(Head):
     "Compares one pooled vector of the regions with one of the words."
     needs_words = True
     ranks_by = "one pooled vector a side"
+    reads_whole = reads_weights = False
     index_refusal = "this model makes one vector of all regions, which the index does not keep"
     def __init__(self,
         dim:int=0, # Size of the common space, on which the pooling does not depend

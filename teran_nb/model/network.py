@@ -114,11 +114,11 @@ class Network(nn.Module, Encoder, ModelHubMixin,
         self.last = nn.ModuleList(Stack(config.last, config.dim) for _ in range(stacks))
         names = dict.fromkeys(("alignment","global",*config.training_heads)) # the first two have no weights
         self.heads = nn.ModuleDict({name: HEADS[name].build(config) for name in names})
-        trained = set(config.training_heads) # what no head reads does not learn: several processes would wait for it
+        trained = [self.heads[name] for name in config.training_heads] # what no head reads does not learn: several processes would wait for it
         if config.whole == "mean":
             self.project_whole = nn.ModuleList(nn.Linear(config.dim, config.dim) for _ in range(2))
-            self.project_whole.requires_grad_(trained != {"alignment"})
-        if config.word_weights: self.weigh_words = nn.Linear(config.dim, 1).requires_grad_(trained != {"global"})
+            self.project_whole.requires_grad_(any(head.reads_whole for head in trained))
+        if config.word_weights: self.weigh_words = nn.Linear(config.dim, 1).requires_grad_(any(head.reads_weights for head in trained))
     @property
     def device(self) -> torch.device: return next(self.parameters()).device
 
@@ -190,7 +190,11 @@ def drop_regions(self:Network, batch:RegionBatch) -> RegionBatch:
 @patch
 def forward(self:Network, images:RegionBatch, captions:TokenBatch) -> tuple[Encoded,Encoded]:
     "Vectors of the images and of the captions of a batch, without names."
-    images = self.drop_regions(images)
+    return self.forward_all(self.drop_regions(images), captions)
+
+@patch
+def forward_all(self:Network, images:RegionBatch, captions:TokenBatch) -> tuple[Encoded,Encoded]:
+    "The same with all regions of the batch."
     whole_images,regions = self.forward_regions(images)
     whole_captions,words = self.forward_words(captions)
     words = self.word_parts(words, captions)

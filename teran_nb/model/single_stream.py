@@ -82,8 +82,9 @@ class Pretraining(nn.Module):
 
     def predict_regions(self, model:Network, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor:
         "Unexplained share of the variance of the hidden regions; 0 where none is hidden."
+        images = model.drop_regions(images)
         changed,hidden = _hide_regions(images, self.share)
-        image_vectors,caption_vectors = model(changed, captions)
+        image_vectors,caption_vectors = model.forward_all(changed, captions)
         regions,real = image_vectors.parts[image_of].padded()
         _,contexts,_ = model.heads["joint"].contexts(regions, real, *caption_vectors.parts.padded())
         chosen = hidden[image_of][images.mask[image_of]]

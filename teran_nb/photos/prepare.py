@@ -6,7 +6,7 @@
 __all__ = ['Names', 'Sources', 'chosen_images', 'link_pictures', 'Prepared', 'sources_digest', 'prepare']
 
 # %% ../../nbs/photos/06_prepare.ipynb #7a204b51
-import json, os, shutil, time, warnings
+import json, os, re, shutil, time, warnings
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 import numpy as np
 from pydantic import Strict
 
-from ..core.files import digest, file_stamps, locked, project_path, read_json, remove_leftovers, write_json
+from ..core.files import atomic, digest, file_stamps, locked, project_path, read_json, remove_leftovers, write_json
 from ..core.config import Count, checked, configuration, one_of, warn
 from ..core.processes import git_commit_hash
 from ..core.show import MarkdownRepr, escape_markdown, left_out_table, markdown_table, progress
@@ -97,9 +97,13 @@ def chosen_images(
             raise ValueError(f"{len(missing)} of the image ids do not exist here, such as {missing[0]!r}; "
                              f"existing ids look like {image_ids[0]!r}")
         chosen = np.array([i for i in chosen if image_ids[i] in wanted])
+    if sources.images > len(chosen): raise ValueError(f"{sources.images:,} images are asked for, and there are {len(chosen):,}; give a smaller number")
     if sources.images: chosen = np.sort(np.random.default_rng(sources.seed).choice(chosen, sources.images, replace=False))
     if sources.shard:
-        part,parts = map(int, sources.shard.split("/"))
+        numbers = re.fullmatch(r"(\d+)/(\d+)", sources.shard)
+        part,parts = map(int, numbers.groups()) if numbers else (0,0)
+        if part >= parts: raise ValueError(f"{sources.shard!r} is no shard; of four parts they are 0/4, 1/4, 2/4 and 3/4")
+        if parts > len(chosen): raise ValueError(f"{len(chosen):,} images are cut into {parts} parts; choose fewer parts")
         chosen = np.array_split(chosen, parts)[part]
     return chosen.tolist()
 
@@ -199,8 +203,9 @@ def link_pictures(
         thumbnail = thumbnails[image_id]
         if not thumbnail or not picture or thumbnail.is_file(): continue
         thumbnail.parent.mkdir(parents=True, exist_ok=True)
-        try: read_picture(picture, 256)[0].save(thumbnail, "JPEG", quality=85)
+        try: small,_ = read_picture(picture, 256)
         except (OSError, ValueError): continue # a broken picture has none
+        with atomic(thumbnail) as unfinished: small.save(unfinished, "JPEG", quality=85)
     files = {image_id: picture.absolute() for image_id,picture in pictures.items() if picture}
     if files:
         common = os.path.commonpath([file.parent for file in files.values()])

@@ -15,7 +15,7 @@ from typing import NamedTuple, NotRequired
 import pandas as pd
 from typing_extensions import TypedDict
 
-from ..core.files import project_path, read_json, write_json
+from ..core.files import digest, file_stamps, project_path, read_json, write_json
 from ..core.config import one_of, override
 from ..data.collection import Collection, Image
 from ..scenes.minimal_pairs import is_drawn, scene_pairs
@@ -151,19 +151,22 @@ _Tested = TypedDict("_Tested", { # a file of test metrics
     "grounding_about": NotRequired[dict[str,str]], # The rule of grounding, as `Evaluation.save` writes it
     "ranks": dict[str,list[int]]}) # From 0, by direction and query
 
-def _test_once(name, runs, data, device):
-    "The content of a line's file of test metrics, in its first run; other data or metrics are measured anew."
+def _test_once(made, runs, data, device):
+    "The content of a line's file of test metrics, in its first run; other models, data or metrics are measured anew."
+    name,test = made.name,data.test
     path = runs[0].folder/f"metrics-{Path(name).stem}.json"
-    relevance = data.source.get("relevance", {})
-    tested_on = {"data": data.description or {"data": data.name}, "split": data.test.name, "relevance": relevance,
-                 "minimal pairs": is_drawn(data.test)}
+    relevance = data.source.get("relevance", {}).get("test", {})
+    captions = [test.image_ids,test.captions.texts,test.captions.image_of.tolist()]
+    tested_on = {"data": data.description or {"data": data.name}, "split": test.name, "captions": digest(captions)[:16],
+                 "relevance": [relevance,file_stamps(map(project_path, relevance.values()))],
+                 "minimal pairs": is_drawn(test), "runs": [[run.folder.name,len(run.history.epochs)] for run in runs], "test": made.test}
     stored = read_json(path, _Tested, "remove it, and the run is tested again") if path.is_file() else {}
     # the cell of a metric of your own may have changed, so such metrics are always measured
     if stored.get("of") == tested_on and not registered_metrics(): return stored
-    pairs = scene_pairs(data.test) if is_drawn(data.test) else None
+    pairs = scene_pairs(test) if is_drawn(test) else None
     row = name if name in recipe_names() else ""
-    result = evaluate_runs(runs, data.test, device, row=row, relevance=data.relevance("test"), pairs=pairs, relations=True)[1]
-    ranked = ranks(result.sim, data.test.captions.image_of)
+    result = evaluate_runs(runs, test, device, row=row, changes=made.test, relevance=test.relevance(), pairs=pairs, relations=True)[1]
+    ranked = ranks(result.sim, test.captions.image_of)
     by_query = {"t2i": ranked.t2i.tolist(), "i2t": ranked.i2t.tolist()}
     tested = {"of": tested_on, "metrics": result.metrics, "about": result.about, "ranks": by_query}
     if result.grounding is not None: tested["grounding_about"] = result.grounding.rule.describe()
@@ -204,7 +207,7 @@ def compare(
         chosen = choices.get(line.label)
         made = line.recipe.change(seed=seed, **(chosen[0][0] if chosen else {}))
         runs = _train_line(made, data, output, device)
-        tested = _test_once(made.name, runs, data, device)
+        tested = _test_once(made, runs, data, device)
         about = tested["about"] | line.about | _about_training(made, runs[0], chosen)
         results[line.label] += (Measured(tested["metrics"], about, tested["ranks"]),)
     return Result(results)

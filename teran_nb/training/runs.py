@@ -152,12 +152,12 @@ def data_sums(
         sums[f"features of {split}"] = digest(data.features.manifest["sha256"])[:16]
     return sums
 
-def _record(recipe, data, folder, device):
+def _record(recipe, data, folder, device, processes=1):
     "Write run.json and environment.json; a folder with the run of another recipe, other data or changed code is refused."
     run = Run(folder)
     path = run.folder/"run.json"
     now = {"data": data.description or {"data": data.name}, "sums": data_sums(data), "own_code": recipe.own_code()}
-    machine = environment(recipe.train.seed, device)
+    machine = environment(recipe.train.seed, device) | {"processes": processes}
     if path.is_file():
         require_same_run(run, recipe, **now)
         if run.recipe == recipe and run.is_finished: return
@@ -167,14 +167,13 @@ def _record(recipe, data, folder, device):
     write_json(path, {"recipe": asdict(recipe)} | now)
 
 def _begun_with(run, now):
-    "The environment of a run that goes on; another torch, transformers or processor is noted beside the former one, with a warning."
+    "The environment of a run that goes on; what rounds sums otherwise is noted beside the former, with a warning."
     before = read_json(run.folder/"environment.json", _Environment, "copy the run again")
-    changed = {name: f"{before.get(name)}, then {now[name]}" for name in ("torch","transformers","device_name")
-               if not str(before.get(name)).endswith(now[name])}
+    changed = {name: f"{before.get(name)}, then {now[name]}" for name in ("torch","transformers","device_name","processes")
+               if not str(before.get(name)).endswith(str(now[name]))}
     if changed:
         changes = "; ".join(f"{name} {both}" for name,both in changed.items())
-        warn(f"{run.folder} goes on elsewhere: {changes}; sums are rounded otherwise there, so its numbers are not those of "
-             "one machine")
+        warn(f"{run.folder} goes on otherwise: {changes}; its numbers are not those of a run without that change")
     return before | changed
 
 # %% ../../nbs/training/04_runs.ipynb #20e58719
@@ -196,7 +195,7 @@ def train(
     device_now = pick_device(device)
     if device_now.type == "cpu": keep_freed_memory()
     with training_threads(recipe.network.dim):
-        _record(recipe, data, folder, device_now)
+        _record(recipe, data, folder, device_now, processes)
         run = Run(folder, data)
         if run.is_finished: return run
         if recipe.members > 1:
@@ -343,6 +342,7 @@ def evaluate_runs(
     device:str="auto", # `auto`, `cpu` or `cuda`
     pooling:str="", # Another pooling than the model's own
     row:str="", # Test as this recipe; as the one it was trained by when empty
+    changes:Mapping|None=None, # Of the network's configuration for the test; those of that recipe when None
     text:str="", # As in `load_model`
     dual:Mapping|None=None, # As in `load_model`
     **options, # Of `evaluate`: `protocol`, `relevance`, `ndcg`, `rerank`, `pairs` ...
@@ -356,10 +356,10 @@ def evaluate_runs(
         raise ValueError("no run was named, or one twice; name each model of an ensemble once")
     origins = [_origin(folder) for folder in folders]
     names = list(dict.fromkeys(origin["model"] for origin in origins))
+    of_run = not row and len(folders) == 1 and origins[0]["run"]
     row = _tested_as(row, names, len(folders))
-    changes = {}
-    if row in recipe_names(): changes = recipe(row).test
-    elif len(folders) == 1 and origins[0]["run"]: changes = Run(folders[0].parent).recipe.test
+    if changes is None and of_run: changes = Run(folders[0].parent).recipe.test
+    elif changes is None: changes = recipe(row).test if row in recipe_names() else {}
     if pooling: changes = changes | {"pooling": pooling, "ranking_head": "alignment"}
     models = load_models(folders, device, text, dual)
     dual_options = ", ".join(f"{name} {value}" for name,value in (dual or {}).items())
@@ -396,7 +396,7 @@ def test(self:Run,
 ) -> Evaluation:
     "Test the models of the run, on the data that it was trained on or on others."
     data = data or self.training_data()
-    options = {"relevance": data.relevance(split)} | options
+    options = {"relevance": data.relevance(split), "changes": None if options.get("row") else self.recipe.test} | options
     return evaluate_runs(self, data.split(split), device, **options)[1]
 
 def trained_world(
