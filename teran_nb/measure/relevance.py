@@ -212,7 +212,8 @@ def _memory_map(path, shape):
             raise ValueError(f"{path} holds {size/4:,.10g} raw float32 numbers, and {needed} are "
                              f"{shape[0]*shape[1]:,}; it is for another split, or cut off")
         return np.memmap(path, np.float32, "r", shape=shape)
-    with reading(path, "is not a whole array of numbers", "make or fetch it again"): values = np.load(path, mmap_mode="r", allow_pickle=False)
+    with reading(path, "is not a whole array of numbers", "make or fetch it again"):
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
     if values.dtype.kind != "f" or values.shape != shape:
         raise ValueError(f"{path} holds {' x '.join(f'{n:,}' for n in values.shape)} numbers of {values.dtype}, and "
                          f"needed are {needed} floats; it is for another split, or transposed")

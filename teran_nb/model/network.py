@@ -114,7 +114,8 @@ class Network(nn.Module, Encoder, ModelHubMixin,
         self.last = nn.ModuleList(Stack(config.last, config.dim) for _ in range(stacks))
         names = dict.fromkeys(("alignment","global",*config.training_heads)) # the first two have no weights
         self.heads = nn.ModuleDict({name: HEADS[name].build(config) for name in names})
-        trained = [self.heads[name] for name in config.training_heads] # what no head reads does not learn: several processes would wait for it
+        # what no head reads does not learn: several processes would wait for it
+        trained = [self.heads[name] for name in config.training_heads]
         if config.whole == "mean":
             self.project_whole = nn.ModuleList(nn.Linear(config.dim, config.dim) for _ in range(2))
             self.project_whole.requires_grad_(any(head.reads_whole for head in trained))

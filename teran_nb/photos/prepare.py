@@ -97,7 +97,8 @@ def chosen_images(
             raise ValueError(f"{len(missing)} of the image ids do not exist here, such as {missing[0]!r}; "
                              f"existing ids look like {image_ids[0]!r}")
         chosen = np.array([i for i in chosen if image_ids[i] in wanted])
-    if sources.images > len(chosen): raise ValueError(f"{sources.images:,} images are asked for, and there are {len(chosen):,}; give a smaller number")
+    if sources.images > len(chosen):
+        raise ValueError(f"{sources.images:,} images are asked for, and there are {len(chosen):,}; give a smaller number")
     if sources.images: chosen = np.sort(np.random.default_rng(sources.seed).choice(chosen, sources.images, replace=False))
     if sources.shard:
         numbers = re.fullmatch(r"(\d+)/(\d+)", sources.shard)

@@ -139,7 +139,7 @@ class MemoryBackend:
         "Number of images that fulfil the conditions."
         return sum(fulfils(image.payload, conditions) for image in self.images.values())
     def index_column(self, column:str, example:Any) -> None: "Make `where` fast for a column of values like the example."
-    def refresh(self, after:float=0) -> None: "Read again what another process may have changed, if it was read more than so many seconds ago."
+    def refresh(self, after:float=0) -> None: "Read again what another process changed, if it was read more than so many seconds ago."
     def arrange(self) -> None: "Arrange what was written for faster search."
     def close(self) -> None: "Release files and connections."
 

@@ -237,7 +237,8 @@ def _open(self:EdgeBackend):
         if layout.is_learned:
             with reading(learned, "is no first stage of this index", _COPY):
                 self.stage = FirstStage.of_tensors(load_tensors(learned), layout.pooling)
-                if (self.stage.digest,self.stage.sentences.dim) != (layout.first_stage,layout.dim): raise ValueError("it is of another index")
+                is_ours = self.stage.digest == layout.first_stage and self.stage.sentences.dim == layout.dim
+                if not is_ours: raise ValueError("it is of another index")
         if not shard.is_dir(): raise FileNotFoundError(f"{shard} is not there; {_COPY}")
         with self._engine_call(): self.shard = self.types.EdgeShard.load(str(shard))
         self.layout = layout
