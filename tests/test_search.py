@@ -328,6 +328,19 @@ def test_two_processes_fill_one_server():
     leave(first)
 
 
+def test_a_copy_counts_as_found_by_the_other(tmp_path):
+    few = images(40)
+    index = Index(None, tmp_path / "index")
+    index.add(Encoded(torch.zeros(320, 1), Packed.cat([few.parts] * 8), [f"copy {i}" for i in range(320)]))
+    with quick:
+        index.rebuild(sentences(60, 4))
+    asked = sentences()
+    best, found = ([{image.image_id for image in index._propose(s, 4, n, {})} for s in rows(asked)] for n in (0, 6))
+    by_name = sum(len(a & b) for a, b in zip(best, found)) / 48
+    assert index.recall(asked, 4, 6) > by_name + .1
+    index.close()
+
+
 class OneColour(Encoder):
     "Each picture is one region, its mean colour."
     fingerprint, info = "one colour", EncoderInfo(reads="pictures")

@@ -651,12 +651,13 @@ def __getitem__(self:Index,
 # %% ../../nbs/search/05_index.ipynb #9041d989
 @patch
 def _best(self:Index, captions, top, candidates):
-    "Names of the images that the backend ranks first for each caption; with 0 candidates the exact best."
-    return [{image.image_id for image in self._propose(captions[[j]], top, candidates, {})} for j in range(len(captions.parts))]
+    "Scores of the images that the backend ranks first for each caption; with 0 candidates the exact best."
+    return [[image.score for image in self._propose(captions[[j]], top, candidates, {})] for j in range(len(captions.parts))]
 
-def _shared(exact, names):
-    "Fraction of the exact answers among these."
-    return sum(len(a & b) for a,b in zip(exact, names))/max(1, sum(map(len, exact)))
+def _found(exact, scores):
+    "Fraction of the answers that are as good as the last exact one; so a copy counts as found by the other."
+    good = [score >= best[-1] - 1e-4 for best,found in zip(exact, scores) for score in found]
+    return sum(good)/max(1, sum(map(len, exact)))
 
 @patch
 def _measure(self:Index):
@@ -665,9 +666,9 @@ def _measure(self:Index):
     whole = torch.zeros(len(stage.sentences), 0) if stage.whole is None else stage.whole
     captions = Encoded(whole, stage.sentences, [""]*len(stage.sentences))[:stage.measured]
     best = self._best(captions, 10, _MANY)
-    if _shared(self._best(captions[:10], 10, 0), best[:10]) < .99: best = self._best(captions, 10, 0)
+    if _found(self._best(captions[:10], 10, 0), best[:10]) < .99: best = self._best(captions, 10, 0)
     candidates = 24
-    while candidates < len(self) and _shared(best, self._best(captions, 10, candidates)) < .99: candidates += candidates//2
+    while candidates < len(self) and _found(best, self._best(captions, 10, candidates)) < .99: candidates += candidates//2
     self.backend.save(replace(self.layout, candidates=candidates, measured=len(self)))
 
 @patch
@@ -676,10 +677,10 @@ def recall(self:Index,
     top:int=10, # Images of an answer
     candidates:int=0, # Images whose regions are compared; the index's own number when 0
 ) -> float: # In [0,1]
-    "Fraction of the exact best images that a search finds. Compares every image with every sentence."
+    "Fraction of the exact best images, or of equally good ones, that a search finds. Compares every image with every sentence."
     if self.layout is None or self.backend.exact or not len(sentences): return 1.
     captions = self._captions(sentences)
-    return _shared(self._best(captions, top, 0), self._best(captions, top, max(top, candidates or self.candidates)))
+    return _found(self._best(captions, top, 0), self._best(captions, top, max(top, candidates or self.candidates)))
 
 # %% ../../nbs/search/05_index.ipynb #516b5f1d
 def ask(
