@@ -32,7 +32,7 @@ from teran_nb.core.packed import Packed
 from teran_nb.core.show import markdown_table, progress
 from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features, Regions
-from teran_nb.look.figures import COLOURS, grid, save
+from teran_nb.look.figures import COLOURS, grid, save_figure
 from teran_nb.measure.evaluation import evaluate
 from teran_nb.model.encoded import Encoded
 from teran_nb.model.encoder import Encoder
