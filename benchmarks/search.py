@@ -286,7 +286,7 @@ def show_recall(rows, ax):
     def stretch(recall): return -np.log10(np.maximum(100.5 - recall, .01))
     ax.set_yscale("function", functions=(stretch, lambda y: 100.5 - 10**-y))
     ax.set_yticks([v for v in RECALLS if v >= least - 5])
-    ax.set_ylim(min(99, least - .5), 100.1)
+    ax.set_ylim(min(99, least - .5 - .15*(100 - least)), 100.1)
     ax.set_xscale("log")
     ax.xaxis.set_major_locator(LogLocator(subs=(1,2,5)))
     for axis in (ax.xaxis,ax.yaxis): axis.set_minor_locator(NullLocator())
