@@ -55,9 +55,7 @@ def run(way, folder):
         mean = np.mean([features.mean() for features in naive(folder, extractor)])
     else:
         with tempfile.TemporaryDirectory() as place:
-            report = extract_folder(folder, extractor, f"{place}/store", workers=1, show_progress_bar=False)
-            from teran_nb.data.features import Features
-            store = Features(report.store)
+            store = extract_folder(folder, extractor, f"{place}/store", workers=1, show_progress_bar=False)
             mean = np.mean([store[image_id].features.astype(np.float32).mean() for image_id in store.image_ids])
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
     print(time.perf_counter() - start, time.process_time() - cpu, memory, mean)
