@@ -9,7 +9,7 @@ Images and sentences:
   is printed. Maps and vectors are kept in `--keep`, and an interrupted encoding goes on.
 * neither: synthetic vectors
 
-Recall is against the exact answer over the stored vectors; an image whose exact score is that of the first or of the tenth, to 1e-5, is as right as
+Recall is against the exact answer over the stored vectors; an image whose exact score is that of the first or of the tenth, to 2e-6, is as right as
 that one. A time is that of one call of `Index.search` with one encoded sentence, to its ten hits; every sentence was asked once before, so the files
 that it needs were read. `--growth` prints the candidates of the first stage alone that hold 90, 95 and 99 % of the exact ten.
 """
@@ -210,7 +210,7 @@ def row(images, what, exact, found, build, size):
 
 def right_ids(scores, rows, top):
     "Names of the `top` best images, and of those that score as much as the last of them."
-    return {f"im{row}" for row in rows[scores > scores[top-1] - 1e-5].tolist()}
+    return {f"im{row}" for row in rows[scores > scores[top-1] - 2e-6].tolist()}
 
 def bytes_of(folder):
     "What a folder takes on the disk; the engine's files are partly holes."

