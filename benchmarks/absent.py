@@ -58,7 +58,7 @@ def absent(model, data, things, sentences):
     for thing,gone in without.items():
         remain = (~gone).nonzero().ravel().tolist()
         if not asked[thing] or len(remain) < 50: continue
-        presence = fit_presence(model, images[remain], [texts[i] for i in remain])
+        presence = fit_presence(model, images[remain], data.captions)
         if presence is None: continue
         values = []
         for j in asked[thing]:

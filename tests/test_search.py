@@ -1,4 +1,5 @@
 """An index keeps what it acknowledged, whatever happens, and answers the same from every backend."""
+import json
 import os
 import random
 import re
@@ -10,6 +11,7 @@ import time
 import uuid
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from unittest.mock import patch
 
 import PIL.Image
@@ -25,7 +27,7 @@ from teran_nb.model.encoded import CaptionWords, Encoded
 from teran_nb.model.encoder import Encoder, EncoderInfo
 from teran_nb.search.backends import Request, example_backend
 from teran_nb.search.first_stage import FirstStage
-from teran_nb.search.index import Index, ask
+from teran_nb.search.index import Index, _Question, ask
 from teran_nb.search.qdrant import open_edge
 
 pytest.importorskip("qdrant_edge", reason="the extra `search` is missing")
@@ -270,7 +272,7 @@ def test_a_killed_rebuild_answers_exactly_and_is_done_again(tmp_path):
     with quick:
         index.rebuild(sentences(200, 4))
         with patch.object(type(index.backend), "write", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-            index.rebuild()
+            index.rebuild(sentences(200, 5))
     index.close()
     index = Index(None, tmp_path / "index")
     assert not index.layout.is_learned and names(index, 5) == names(exact, 5)
@@ -328,16 +330,120 @@ def test_two_processes_fill_one_server():
     leave(first)
 
 
+def test_a_process_that_is_killed_while_another_one_learns_leaves_no_image_behind():
+    first = Index(None, ":memory:")
+    second = Index(None, ":memory:", client=first.backend.client)
+    everything, write = images(400), Index._write
+
+    def interrupted(index, encoded, payloads):
+        if index is second and len(second) == 50:
+            first.add(everything[range(200, 400)], sentences=sentences(60))
+            write(index, encoded, payloads)  # by what it knew before
+            raise KeyboardInterrupt
+        write(index, encoded, payloads)
+
+    with quick, patch("teran_nb.search.index._SAMPLE_IMAGES", 200), patch.object(Index, "_write", interrupted), pytest.raises(KeyboardInterrupt):
+        second.add(everything[range(200)], batch_size=50)
+    assert len(first) == 300 and sum(image.first is None for some in first.backend.scroll() for image in some) == 50
+    first.add(everything[range(200, 210)])
+    assert all(image.first is not None for some in first.backend.scroll() for image in some)
+    first.candidates = 300
+    exact = Index()
+    exact.add(first[range(300)])
+    assert names(first, 5) == names(exact, 5)
+    leave(first)
+
+
+def test_two_processes_that_learn_at_once_end_with_one_first_stage():
+    first = Index(None, ":memory:")
+    first.add(images(300))
+    second = Index(None, ":memory:", client=first.backend.client)
+    with quick:
+        first.rebuild(sentences(60))
+        with patch.object(second, "_give_missing", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+            second.rebuild(sentences(80, 3))
+        first._change(first_stage=first.backend.stage.digest if first.backend.stage else "0" * 64)  # the last to say which one holds
+        third = Index(None, ":memory:", client=first.backend.client)
+        assert not third.layout.is_learned and third.candidates == 300  # every image is compared
+        with patch("teran_nb.search.index._LEARN_FROM", 200):
+            third.add(images(310))
+    stored = [image for some in third.backend.scroll() for image in some]
+    assert {image.payload["first_stage"] for image in stored} == {third.layout.first_stage[:8]} and len(stored) == 310
+    leave(first)
+
+
+def test_what_one_process_stores_is_not_undone_by_another():
+    "Measuring and judging take minutes, and end by changing the layout."
+    first = Index(None, ":memory:")
+    first.add(images(300))
+    second = Index(None, ":memory:", client=first.backend.client)
+    with quick:
+        first.rebuild(sentences(60))
+    second._change(judged=7)
+    third = Index(None, ":memory:", client=first.backend.client)
+    assert third.layout.first_stage == first.layout.first_stage != "" and third.layout.judged == 7
+    leave(first)
+
+
+def test_a_request_stays_below_what_a_server_takes():
+    many = Encoded(torch.zeros(64, 1), Packed(F.normalize(torch.randn(64 * 36, 1024), dim=1), range(0, 64 * 36 + 1, 36)), [f"im{i}" for i in range(64)])
+    index = Index(None, ":memory:")
+    sizes, call = [], type(index.backend).call
+
+    def measured(backend, method, *args, **kwargs):
+        if method == "upsert" and args[0] == "images":
+            sizes.append(sum(len(json.dumps(point.vector)) for point in args[1]))
+        return call(backend, method, *args, **kwargs)
+
+    with patch.object(type(index.backend), "call", measured):
+        index.add(many)
+    assert len(index) == 64 and len(sizes) > 1 and max(sizes) < 16 * 2**20
+    leave(index)
+
+
+def test_the_place_of_a_server_is_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for place in ("localhost:6333", Path("http://localhost:6333")):
+        with pytest.raises(ValueError, match="begins with http://"):
+            Index(None, place)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_index_keeps_its_model(tmp_path):
+    class Other(Both):
+        fingerprint = "other"
+
+    index = Index(Both(), tmp_path / "index")
+    everything = images(60)
+    index.add(replace(everything, whole=F.normalize(torch.randn(60, 8), dim=1)))
+    for model in (None, Both()):
+        index.model = model
+        with pytest.raises(ValueError, match="holds what another model encoded"):
+            ask(Other(), index, ["a kite"])
+        assert index.model is model
+    bad = replace(everything[[0]], names=["nan"], whole=torch.full((1, 8), torch.nan))
+    with pytest.raises(ValueError, match="NaN or infinite vectors among the images from 'nan' on"):
+        index.add(bad)
+    assert [len(hits) for hits in ask(Both(), index, ["a kite", "two"], rerank=5)] == [10, 10]  # only a cross-encoder re-ranks
+    mask = torch.arange(60).numpy() % 20 == 3
+    assert index[mask].names == ["im3", "im23", "im43"]
+    with pytest.raises(ValueError, match="no quotation mark"):
+        index.add(everything, {'5" lens': range(60)})
+    index.close()
+
+
 def test_a_copy_counts_as_found_by_the_other(tmp_path):
     few = images(40)
     index = Index(None, tmp_path / "index")
     index.add(Encoded(torch.zeros(320, 1), Packed.cat([few.parts] * 8), [f"copy {i}" for i in range(320)]))
     with quick:
-        index.rebuild(sentences(60, 4))
-    asked = sentences()
-    best, found = ([{image.image_id for image in index._propose(s, 4, n, {})} for s in rows(asked)] for n in (0, 6))
-    by_name = sum(len(a & b) for a, b in zip(best, found)) / 48
-    assert index.recall(asked, 4, 6) > by_name + .1
+        index.rebuild(sentences(300, 4))
+    asked = sentences(60)
+    best, found = ([[image.image_id for image in index._propose(_Question(s), 4, n, {})] for s in rows(asked)] for n in (0, 12))
+    by_name = sum(len({*a} & {*b}) for a, b in zip(best, found)) / 240
+    original = {f"copy {i}": i % 40 for i in range(320)}
+    by_picture = sum(original[name] == original[a[0]] for a, b in zip(best, found) for name in b) / 240
+    assert index.recall(asked, 4, 12) == pytest.approx(by_picture, abs=.04) and by_picture > by_name + .05
     index.close()
 
 
@@ -367,6 +473,21 @@ def test_a_path_means_the_same_picture_from_every_folder(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="which is not there any more.*update=True"):
         index.add(tmp_path / "one/pictures")
     assert index.add(tmp_path / "one/pictures", update=True) == 1
+    index.close()
+
+
+def test_a_picture_that_changed_is_encoded_again(tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for name in ("a", "b"):
+        PIL.Image.new("RGB", (8, 8), "red").save(folder / f"{name}.png")
+    index = Index(OneColour(), tmp_path / "index")
+    assert index.add(folder) == 2 and index.add(folder) == 0
+    PIL.Image.new("RGB", (8, 8), "blue").save(folder / "a.png")
+    os.utime(folder / "a.png", ns=(1, 1))
+    assert index.add(folder) == 1 and index.add(folder) == 0 and index.names == ["a", "b"]
+    blue = Encoded(torch.zeros(1, 1), Packed(F.normalize(torch.tensor([[0., 0, 1]]), dim=1), [0, 1]), ["blue"])
+    assert index.search(blue, 1).ids == ["a"]
     index.close()
 
 

@@ -9,7 +9,6 @@ __all__ = ['QUERY_CHOICES', 'Finder']
 import io, math, re, time, warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache, partial
 
 import torch
@@ -85,6 +84,7 @@ class Finder:
             self.opened = None # an `AlignmentView`
             self.before = before or {} # hits before one word was changed
             self.hits,self.rows,self.asked = {},{},{} # by model: the answer, its rows best first, the encoded query
+            self.cosines = {} # of the filter, by model and chosen word
             self.seconds = 0. # that the models took, without encoding the split
             if self.sentence or self.picture is not None:
                 for name in self.shown: self._ask(name)
@@ -157,14 +157,14 @@ def _without_word_warnings():
 
 @patch
 def images(self:Finder,
-    name:str, # Of a model
+    name:str, # Name of a shown model
 ) -> Encoded|Index:
     "All images of the split as a model encodes them."
     return self.once(("images",name), lambda: self._encode_images(name))
 
 @patch
 def captions(self:Finder,
-    name:str, # Of a model
+    name:str, # Name of a shown model
 ) -> Encoded:
     "All captions of the split as a model encodes them."
     with _without_word_warnings():
@@ -173,9 +173,7 @@ def captions(self:Finder,
 @patch
 def _encode_images(self:Finder, name):
     model,encoded = self.models[name],self.encoded.get(name)
-    fingerprint = encoded.layout.fingerprint if isinstance(encoded, Index) and encoded.layout else ""
-    if fingerprint not in ("",model.fingerprint):
-        raise ValueError(f"{encoded.backend.place} holds what another model than {name} encoded; make an index with this one")
+    if isinstance(encoded, Index): encoded._require_same_model(model)
     is_of_split = encoded is not None and encoded.names == self.collection.image_ids
     return encoded if is_of_split else model.encode_images(self.collection)
 
@@ -247,7 +245,7 @@ def _ask(self:Finder, name):
         asked = images[self.picture] if isinstance(self.picture, int) else model.encode_images([self.picture])
         sims = self._similarity(name, asked, captions)[0]
         order = ranking(sims[None])[0]
-        hits = Hits(order.tolist(), sims[order].tolist(), None) # captions are known by their rows: two may have one text
+        hits = Hits(order.tolist(), sims[order].tolist()) # captions are known by their rows: two may have one text
     else:
         with _without_word_warnings(): asked = model.encode_captions([self.sentence])
         presence = partial(self.once, ("presence",name), partial(self._find_presence, name))
@@ -259,7 +257,7 @@ def _ask(self:Finder, name):
 
 @patch
 def rank(self:Finder,
-    name:str, # Of a model
+    name:str, # Name of a shown model
     item:int, # Row of a candidate
     before:bool=False, # The rank before one word was changed
 ) -> int|None: # From 0; None without a query, and for a picture that an index did not compare
@@ -289,7 +287,7 @@ def _word_notes(self:Finder, name):
 
 @patch
 def notes(self:Finder,
-    name:str, # Of a model
+    name:str, # Name of a shown model
 ) -> list[str]: # Sentences
     "What a reader of an answer should know: whether anything shows the sentence, which words were read, how it is ranked."
     model,images,pooling = self.models[name],self.images(name),self.pooling
@@ -305,7 +303,7 @@ def notes(self:Finder,
 
 @patch
 def ranks_by(self:Finder,
-    name:str, # Of a model
+    name:str, # Name of a shown model
 ) -> str: # In words
     "What the similarities of its results are."
     return POOLINGS[self.pooling].title if self.pooling else self.models[name].info.ranks_by
@@ -319,7 +317,7 @@ def _find_presence(self:Finder, name):
     model,images,captions = self.models[name],self.images(name),self.collection.captions
     fitted = None
     if self.captioned and len(images) <= _MOST_JUDGED:
-        fitted = fit_presence(model, images, [[captions.texts[c] for c in captions.of(i)] for i in range(len(images))])
+        fitted = fit_presence(model, images, captions)
     return fitted or Presence.of_model(model)
 
 # %% ../../nbs/look/04_finder.ipynb #0d61462c
@@ -338,7 +336,7 @@ def _chosen_vectors(self:Finder, name):
 
 @patch
 def filter_cosines(self:Finder,
-    name:str, # Of a model
+    name:str, # Name of a shown model
 ) -> Tensor: # What the filter compares with `min_cosine`, `(candidates,)`
     "Cosine of every candidate with the chosen word, or averaged over all words of the sentence."
     if self.by_picture: return similarity(self.asked[name].parts, self.captions(name).parts, "mravgw")[0]
@@ -349,16 +347,18 @@ def filter_cosines(self:Finder,
 
 @patch
 def kept_items(self:Finder,
-    name:str, # Of a model
+    name:str, # Name of a shown model
 ) -> Tensor: # Rows of the candidates, best first; without a query all, in their own order
     "The candidates that the filter keeps."
     rows = self.rows.get(name, torch.arange(len(self.candidates)))
     if not self.hits or self.min_cosine <= 0: return rows
-    return rows[self.filter_cosines(name)[rows] >= self.min_cosine]
+    key = name,self.word
+    if key not in self.cosines: self.cosines[key] = self.filter_cosines(name)
+    return rows[self.cosines[key][rows] >= self.min_cosine]
 
 @patch
 def best_true(self:Finder,
-    name:str, # Of a model
+    name:str, # Name of a shown model
 ) -> int|None: # Its row; None where no true match is known, or an index compared none
     "The true match with the best rank."
     compared = [item for item in self.true_items if self.rank(name, item) is not None]
@@ -366,7 +366,7 @@ def best_true(self:Finder,
 
 @patch
 def page_items(self:Finder,
-    name:str, # Of a model
+    name:str, # Name of a shown model
 ) -> list[int]: # Rows of the candidates
     "The results on the current page, and the true match where it is on another page."
     first = self.page*self.per_page
@@ -384,11 +384,15 @@ def page_count(self:Finder) -> int:
 @patch
 def choose(self:Finder,
     shown:Sequence[str]=(), # Names of models; as they are when empty
-    **changes, # `pooling`, `rerank` and `split`
+    pooling:str|None=None, # Of the alignment; empty: each model's own score
+    rerank:int|None=None, # Pairs of each query that a cross-encoder scores itself; 0: all
+    split:str="", # Part of the collection
 ) -> Finder: # Itself
-    "Change settings and ask the same query again. The chosen word stays if the first model reads it."
+    "Change settings and ask the same query again; what is not given stays. The chosen word stays if the first model reads it."
     for name in shown: one_of(name, self.models, "model")
-    if changes.get("pooling"): one_of(changes["pooling"], POOLINGS, "pooling")
+    if pooling: one_of(pooling, POOLINGS, "pooling")
+    given = {"pooling": pooling, "rerank": rerank, "split": split or None}
+    changes = {name: value for name,value in given.items() if value is not None}
     if changes.get("split", self.split) != self.split:
         changes["original"] = ""
         if isinstance(self.picture, int): changes["picture"] = None # a picture of the last split is none of this one
@@ -437,19 +441,14 @@ def nearest_regions(self:Finder,
 ) -> list[RegionMatch]: # Best first, one per picture; with `min_cosine` above 0, only those that reach it
     "The pictures of the split whose best region is closest to the chosen word, by the first model."
     first = self.shown[0]
-    vectors,images = self._chosen_vectors(first),self.images(first)
+    vectors = self._chosen_vectors(first)
     if not len(vectors): return []
-    rows = range(len(images.names))
-    if isinstance(images, Index): # it proposes the images
-        cosines = self.filter_cosines(first)
-        rows = [i for i in ranking(cosines[None], n)[0].tolist() if cosines[i] > -torch.inf]
-        images = images[rows]
-    matches = [replace(match, image=rows[match.image]) for match in best_regions(vectors[0], images, n)]
+    matches = best_regions(vectors[0], self.images(first), n)
     return [match for match in matches if self.min_cosine <= 0 or match.cosine >= self.min_cosine]
 
 @patch
 def align(self:Finder,
-    name:str, # Of a model
+    name:str, # Name of a shown model
     item:int, # Row of a candidate
 ) -> Alignment:
     "The query aligned with one candidate by one model."
@@ -460,7 +459,7 @@ def align(self:Finder,
 
 @patch
 def region_of_word(self:Finder,
-    name:str, # Of a model
+    name:str, # Name of a shown model
     item:int, # Row of a picture
 ) -> RegionMatch|None: # None where no word is chosen, and for a word that takes no part
     "The best region of one picture for the chosen word, as `open` shows it."

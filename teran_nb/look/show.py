@@ -315,7 +315,7 @@ def show_samples(
     rows = evenly(range(len(collection)), n)
     with_boxes = "boxes" if collection.features.boxes is not None else "no boxes"
     title = f"{len(rows)} of {len(collection):,} images, {with_boxes} by {shortened(collection.features.extractor, 60)}"
-    axes = grid(len(rows), 4, (3.1,2.8), title=plain(title))
+    axes = grid(len(rows), 4, (3.1,2.8), title=title)
     for ax,i in zip(axes, rows): show_regions(collection[i], collection.features.class_names, ax=ax)
     return axes
 

@@ -25,6 +25,7 @@ from ..core.show import Templates, data_uri, jpeg_uri
 from ..data.pictures import read_picture
 from ..data.collection import Collection, Image
 from ..model.encoded import Alignment
+from .figures import picture_of
 from .show import show_grounding
 
 # %% ../../nbs/look/03_view.ipynb #a282afc8
@@ -77,14 +78,11 @@ def _pair_data(alignment, name):
 # %% ../../nbs/look/03_view.ipynb #b366f056
 def _with_picture(alignment):
     "The alignment with its picture opened, or without one, and notes on that; a missing size is the picture's."
-    try: picture = alignment.open_picture()
-    except Exception as e: # whatever is wrong with the file, the alignment can still be seen
-        return replace(alignment, picture=None),[f"The picture cannot be shown: {e}"]
-    notes = []
-    if not picture and alignment.boxes is not None:
-        notes = ["There is no picture of this image; its regions stand on an empty canvas."]
-    size = alignment.size or (picture.size if picture else None)
-    return replace(alignment, picture=picture, size=size),notes
+    picture,note = picture_of(alignment.open_picture, (1,1))
+    if not note: return replace(alignment, picture=picture, size=alignment.size or picture.size),[]
+    if note != "no picture": notes = [f"The picture cannot be shown: {note.replace('the picture', 'it')}."] # without a path of this machine
+    else: notes = ["There is no picture of this image; its regions stand on an empty canvas."]*(alignment.boxes is not None)
+    return replace(alignment, picture=None),notes
 
 def _missing(alignment):
     "Notes on what a pair lacks: words, regions, boxes."

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 from fastcore.basics import patch
+from typing_extensions import TypedDict
 
 from ..core.files import atomic, read_json, require_space, user_path, write_json
 from ..core.show import progress
@@ -83,7 +84,7 @@ class _SiteBuilder:
 @patch
 def answers(self:_SiteBuilder, sim, true):
     "Row, rank and similarity of the results of a query."
-    order = ranking(sim[None])[0].tolist()
+    order = [i for i in ranking(sim[None])[0].tolist() if sim[i] > -torch.inf] # what was compared
     results = ranking_with_true(order, true, self.k)
     return [(i,{"rank": rank, "similarity": float(sim[i]), "true": i in true}) for rank,i in results]
 
@@ -108,12 +109,12 @@ def image(self:_SiteBuilder, row):
 
 # %% ../../nbs/look/06_website.ipynb #2940902a
 @patch
-def word(self:_SiteBuilder, number, word, sentences, k=12):
+def word(self:_SiteBuilder, number, word, sentences):
     "A word and the regions of the whole collection that fit it best, one per image, for the template's `word`."
     sentences = evenly(sentences, 8)
     vectors = torch.stack([word_vector(self.model, word, s) for s in sentences])
     answers = []
-    for match in best_regions(vectors.mean(0), self.result.images, k):
+    for match in best_regions(vectors.mean(0), self.result.images, 12):
         box = match.box and _percent(match.box, match.size)
         answers.append({"name": match.name, "cosine": match.cosine, "box": box, "thumbnail": self.thumbnail(match.image)})
     return {"anchor": f"w{number}", "word": word, "sentences": sentences, "answers": answers}
@@ -167,7 +168,7 @@ def query_pages(self:_SiteBuilder, kind, queries):
 
 # %% ../../nbs/look/06_website.ipynb #253648cf
 @patch
-def sections(self:_SiteBuilder, relevance=(), n=3):
+def sections(self:_SiteBuilder, relevance=()):
     "Queries of the first page: title, kind, and rows of the captions or images."
     if not self.known: return [("","sentences",list(range(min(6, len(self.texts)))))]
     titles = {"failures": "A wrong {0} wins by the widest margin", "successes": "The true {0} wins by the smallest margin",
@@ -176,7 +177,7 @@ def sections(self:_SiteBuilder, relevance=(), n=3):
     for direction,queries,answer in (("t2i","sentences","picture"),("i2t","pictures","sentence")):
         for rule,title in titles.items():
             if rule == "relevant" and not relevance: continue
-            chosen = choose_queries(self.sim, self.image_of, rule, n, direction, relevance)
+            chosen = choose_queries(self.sim, self.image_of, rule, 3, direction, relevance)
             sections.append((title.format(answer),queries,chosen))
     return sections
 
@@ -196,11 +197,13 @@ def index_page(self:_SiteBuilder, sections, words, index):
         metrics=self.result.metrics if self.known else {}, sections=cards, words=words, index=index)
 
 # %% ../../nbs/look/06_website.ipynb #1333f9e5
+_Files = TypedDict("_Files", {"files": list[str]})
+
 def _previous_files(folder):
     "Files that an earlier call wrote here."
     ours = r"thumbs/[0-9a-f]+\.jpg|(index|words|sentences-\d+|pictures-\d+)\.html"
     if (folder/"site.json").is_file():
-        files = read_json(folder/"site.json", dict[str,list[str]], "remove it, or choose another folder").get("files", [])
+        files = read_json(folder/"site.json", _Files, "it belongs to no site of this library; choose another folder")["files"]
         return {f for f in files if re.fullmatch(ours, f)}
     for name in ("index.html","words.html","sentences-1.html","pictures-1.html","thumbs"):
         if (folder/name).exists():

@@ -9,7 +9,7 @@ __all__ = ['Hit', 'Hits', 'split_without', 'summed_words', 'judged_words', 'best
 import math, re, warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..core.packed import Packed
-from ..core.show import MarkdownRepr, markdown_table
+from ..core.show import MarkdownRepr, escape_markdown, markdown_table
+from ..data.captions import Captions
 from ..data.collection import Image
 from ..data.words import STOP_WORDS
 from ..model.alignment import POOLINGS
@@ -57,13 +58,17 @@ class Hits(MarkdownRepr):
     def __init__(self,
         ids:Sequence[str], # Names of the images, best first
         scores:Sequence[float], # Their scores
-        read:Callable[[str,float],Hit], # Makes the hit of an image and its score
+        row:Callable[[str],tuple[Encoded,dict]]|None=None, # Reads an image: its vectors, boxes and size, and the columns of the user
+        align:Callable[[Encoded],Alignment|None]|None=None, # Its alignment with the sentence
+        presence:Any=None, # The `Presence` of the collection; None where it has none
         note:str="", # What a reader should know, below the table
         judge:Callable[[],tuple[float,str]|None]|None=None, # Probability that any image shows the sentence, and the word that is shown least
     ):
         self.ids = list(ids)
         self.scores = list(scores)
-        self.read = read
+        self.row = row
+        self.align = align
+        self.presence = presence
         self.note = note
         self.judge = judge
     @cached_property
@@ -80,7 +85,8 @@ class Hits(MarkdownRepr):
     def __len__(self): return len(self.ids)
     def __getitem__(self, i):
         if isinstance(i, slice): return [self[j] for j in range(len(self))[i]]
-        return self.read(self.ids[i], self.scores[i])
+        encoded,payload = self.row(self.ids[i])
+        return Hit(self.ids[i], self.scores[i], encoded, payload, partial(self.align, encoded), self.presence)
     @cached_property
     def _ranks(self): return {image_id: rank for rank,image_id in enumerate(self.ids)}
     def rank_of(self,
@@ -97,7 +103,7 @@ class Hits(MarkdownRepr):
             rows.append([rank, hit.image_id, f"{hit.score:.2f}", regions])
         table = markdown_table(["rank","image","score","best region of each word (cosine)"], rows)
         below = [f"and {len(self) - len(rows):,} more"] if len(self) > len(rows) else []
-        return "\n\n".join([table, *below, *[text for text in (self.note,self.verdict) if text]])
+        return "\n\n".join([table, *below, *[escape_markdown(text) for text in (self.note,self.verdict) if text]])
 
 def split_without(
     sentence:str, # Such as `a cat without glasses`
@@ -106,12 +112,7 @@ def split_without(
     parts = re.split(r",?\s+(?:without|but no|but not|with no)\s+", sentence, maxsplit=1, flags=re.IGNORECASE)
     return (parts[0],parts[1].rstrip(" .!")) if len(parts) == 2 else (sentence,"")
 
-# %% ../../nbs/search/04_answers.ipynb #a1695bb9
-_ASKED = 300 # Sentences of the fit
-_THINGS = 60 # That are taken out, at most
-_NEAR = .55 # Cosine of words that mean nearly the same
-_NUMBERS = 512 # That describe a word
-
+# %% ../../nbs/search/04_answers.ipynb #02053896
 def summed_words(
     captions:Sequence[Encoded], # Of one caption each
     pooling:str, # Of the score
@@ -135,13 +136,25 @@ def best_mean(
     "Mean of the best scores: one in fifty images, 20 at most."
     return scores.topk(min(20, max(1, len(scores)//50)), 0).values.mean(0)
 
-def _numbers(words):
+def _word_cosines(images, captions):
+    "The best cosine of every content word with each image, `(images, words)`."
+    first = captions.parts.offsets.tolist()
+    rows = [first[j] + row for j in range(len(captions)) for row in judged_words(captions[j])]
+    words = captions.parts.values[rows]
+    return similarity(images.parts, Packed(words, range(len(words) + 1))).cpu().float()
+
+# %% ../../nbs/search/04_answers.ipynb #93e3efea
+_FEATURES = 512 # Numbers that describe a word
+
+def _random_features(words):
     "Random Fourier features of unit vectors, whose products are near exp(3 cosine - 3); the last is 1."
     g = torch.Generator().manual_seed(0)
-    angles = words @ (3**.5*torch.randn(words.shape[1], _NUMBERS, generator=g)) + 2*math.pi*torch.rand(_NUMBERS, generator=g)
+    angles = words @ (3**.5*torch.randn(words.shape[1], _FEATURES, generator=g)) + 2*math.pi*torch.rand(_FEATURES, generator=g)
     return torch.cat([torch.cos(angles)/16,torch.ones(len(words), 1)], 1)
 
-def _ridge(numbers, levels): return torch.linalg.solve(numbers.T @ numbers + .1*torch.eye(numbers.shape[1]), numbers.T @ levels)
+def _ridge(features, levels):
+    "Weights of the features whose sum is nearest to the levels."
+    return torch.linalg.solve(features.T @ features + .1*torch.eye(features.shape[1]), features.T @ levels)
 
 def _sigmoid(x): return .5 + .5*math.tanh(x/2) # `exp` would overflow
 
@@ -157,24 +170,25 @@ def _logistic(inputs, labels):
         weights = weights - torch.linalg.solve(curvature, x.T @ (p - labels.double()) + 1e-2*weights)
     return tuple((weights/scale).tolist())
 
+# %% ../../nbs/search/04_answers.ipynb #689c9748
 @dataclass(frozen=True)
 class Presence:
     "How likely a collection shows a sentence, and a region a word."
     weights:tuple[float,...] # Of the best scores, the least and the mean surplus of words, and a constant
-    word:tuple[float,...] # Of a word's cosine with a region, and a constant
-    expected:tuple[float,...] # Weights of the numbers of a word's vector
+    word_weights:tuple[float,...] # Of a word's cosine with a region, and a constant
+    expected:tuple[float,...] # Of a word with such a vector: weights of its random features
     def __post_init__(self):
-        if [len(part) for part in self.values] != [4,2,_NUMBERS + 1]:
+        if [len(part) for part in self.values] != [4,2,_FEATURES + 1]:
             raise ValueError("a stored `Presence` has other numbers of weights; copy the index or the model that has it again")
     @property
-    def values(self) -> tuple: return self.weights,self.word,self.expected # As a model or an index stores it
+    def values(self) -> tuple: return self.weights,self.word_weights,self.expected # As a model or an index stores it
     @classmethod
     def of_model(cls, model:Encoder|None) -> "Presence|None":
         "What a model brings; None where it brings nothing."
         return cls(*model.presence) if model is not None and model.presence else None
     def of_word(self, cosine:float) -> float: # With its best region
         "Probability that an image shows the word."
-        return _sigmoid(self.word[0]*cosine + self.word[1])
+        return _sigmoid(self.word_weights[0]*cosine + self.word_weights[1])
     def judge(self,
         caption:Encoded, # One row
         score:float, # Mean of its best scores, for each of `summed_words`
@@ -182,7 +196,7 @@ class Presence:
     ) -> tuple[float,str]: # And the word that is shown least
         "Probability that any image shows a sentence."
         words = judged_words(caption)
-        surplus = levels - _numbers(F.normalize(caption.parts.values[list(words)].float(), dim=1)) @ torch.tensor(self.expected)
+        surplus = levels - _random_features(F.normalize(caption.parts.values[list(words)].float(), dim=1)) @ torch.tensor(self.expected)
         numbers = (score,surplus.min().item(),surplus.mean().item(),1)
         return _sigmoid(sum(w*x for w,x in zip(self.weights, numbers))),list(words.values())[surplus.argmin()]
     def of_images(self,
@@ -195,12 +209,10 @@ class Presence:
         score = best_mean(model.similarity(images, caption)[:,0].cpu().float()).item()
         return self.judge(caption.to("cpu"), score/(summed_words([caption], model.pooling) or 1), best_mean(_word_cosines(images, caption)))
 
-def _word_cosines(images, captions):
-    "The best cosine of every content word with each image, `(images, words)`."
-    first = captions.parts.offsets.tolist()
-    rows = [first[j] + row for j in range(len(captions)) for row in judged_words(captions[j])]
-    words = captions.parts.values[rows]
-    return similarity(images.parts, Packed(words, range(len(words) + 1))).cpu().float()
+# %% ../../nbs/search/04_answers.ipynb #e0ea1c61
+_ASKED = 300 # Sentences of the fit
+_THINGS = 60 # That are taken out, at most
+_NEAR = .55 # Cosine of words that mean nearly the same
 
 def _asked_captions(model, texts, g):
     "Some of the captions, encoded, without those that have no words; and the image of each."
@@ -240,10 +252,14 @@ class _ContentWords:
 
 def fit_presence(
     model:Encoder, # Encodes sentences
-    images:Encoded, # Of the collection, or a sample of it
-    texts:Sequence[Sequence[str]], # Captions of each image
+    images:Encoded, # The collection, or a sample of it; images without captions are left out
+    captions:Captions, # What they show
 ) -> Presence|None: # None where there is too little to learn from
     "Learn what scores are with a thing in the collection and without."
+    texts_of = {image_id: [] for image_id in captions.image_ids}
+    for text,i in zip(captions.texts, captions.image_of.tolist()): texts_of[captions.image_ids[i]].append(text)
+    images = images[[i for i,name in enumerate(images.names) if texts_of.get(name)]]
+    texts = [texts_of[name] for name in images.names]
     if len(images) < 50: return None
     g = torch.Generator().manual_seed(0)
     captions,owner = _asked_captions(model, texts, g)
@@ -251,7 +267,7 @@ def fit_presence(
     count = torch.tensor([summed_words([captions[[j]]], model.pooling) or 1 for j in range(len(captions))])
     sim = model.similarity(images, captions).cpu().float()/count
     words = _ContentWords(captions)
-    numbers,cosines = _numbers(words.vectors),_word_cosines(images, captions)
+    features,cosines = _random_features(words.vectors),_word_cosines(images, captions)
     mentions = [[set(re.findall(r"\w+", text.casefold())) for text in of_image] for of_image in texts]
     things = [text for text,asked in words.captions_of.items() if len(asked) > 1]
     x,there,word_cosines,is_shown = [],[],[],[]
@@ -260,7 +276,7 @@ def fit_presence(
         gone = torch.tensor([any(near & said for said in of_image) for of_image in mentions])
         if gone.sum() > len(images) - 50: continue
         rest = ~gone[owner[words.caption_of]]
-        expected = numbers @ _ridge(numbers[rest], best_mean(cosines[~gone][:,rest]))
+        expected = features @ _ridge(features[rest], best_mean(cosines[~gone][:,rest]))
         for j in list(words.captions_of[thing])[:8]:
             span = slice(words.first[j], words.first[j+1])
             for out,label in ((gone,0),(_as_many(gone, g),1)):
@@ -274,7 +290,7 @@ def fit_presence(
             is_shown.append(gone[hits])
     if len(x) < 20: return None
     word = _logistic(torch.cat(word_cosines)[:,None], torch.cat(is_shown))
-    expected = _ridge(numbers, best_mean(cosines))
+    expected = _ridge(features, best_mean(cosines))
     return Presence(_logistic(torch.stack(x), torch.tensor(there)), word, tuple(expected.tolist()))
 
 # %% ../../nbs/search/04_answers.ipynb #831dce38

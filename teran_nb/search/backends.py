@@ -33,22 +33,22 @@ class StoredImage:
     @property
     def order(self) -> tuple: return self.payload.get("order", 0),self.image_id # In which images were added
 
-RESERVED = ("image","order","boxes","size","path","credit","checksum") # Names in the payload that belong to the index
+RESERVED = ("image","order","boxes","size","path","credit","changed","first_stage","checksum") # Names in the payload that belong to the index
 
 @configuration
 class Layout:
     "Description of an index, which its backend keeps."
-    dim:Positive # Of a region's vector
-    fingerprint:str="" # Of the model; empty: not known
+    dim:Positive # Length of a region's vector
+    fingerprint:str="" # Fingerprint of the model; empty: not known
     pooling:str="mrsw" # Pooling of a search that names none
     whole_dim:Count=0 # Length of the vector of a whole image; 0: no such vector
     global_weight:float=0. # Of the cosine of whole vectors beside the pooled alignment; 0: where there is such a vector, it is the score
     columns:tuple[str,...]=() # Columns of the images, each with an index of the engine
     first_stage:str="" # Digest of the first stage by which every image has its vector; empty: none
     candidates:Count=0 # Images that the second stage compares; 0: not measured yet, so all
-    measured:Count=0 # Images of the index when the candidates were measured
+    measured:Count=0 # Images that the index had when the number of candidates was measured
     presence:tuple[tuple[float,...],...]=() # Fields of the `Presence` that was fitted; empty: none
-    judged:Count=0 # Images of the index when it was fitted
+    judged:Count=0 # Images that the index had when `presence` was fitted
     @property
     def is_learned(self) -> bool: return bool(self.first_stage)
     @property
@@ -80,7 +80,7 @@ def read_conditions(
                    "give text, a number, a list of these, or a range (least, most); write False and True as 0 and 1")
 
 def fulfils(
-    payload:Mapping, # Of an image
+    payload:Mapping, # Columns of an image
     conditions:Mapping, # Read by `read_conditions`
 ) -> bool:
     "Whether an image fulfils all conditions."

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ from .first_stage import FirstStage, everyday_sentences
 from .backends import Layout, MemoryBackend, RESERVED, Request, StoredImage, plain_value, read_conditions
 from .qdrant import open_edge
 from .server import ServerBackend
-from .answers import Answers, Hit, Hits, Presence, judged_words, fit_presence, split_without, summed_words
+from .answers import Answers, Hits, Presence, judged_words, fit_presence, split_without, summed_words
 
 # %% ../../nbs/search/05_index.ipynb #0e46a257
 class Index:
@@ -48,17 +48,19 @@ class Index:
         replicas:int=1, # Copies of each part, on different nodes
         client:Any=None, # An open `QdrantClient` instead of a new one
     ):
+        text = str(place)
         if not isinstance(place, (str,Path)):
             raise TypeError(f"an index is kept in a folder or on a server, not in {type(place).__name__}; images are added "
                             "to it: index = Index(model); index.add(images)")
+        if re.match(r"https?:/[^/]|[\w.-]+:\d+$", text): raise ValueError(f"{text} is no folder; write a server as text that begins with http://")
         if not place: self.backend = MemoryBackend()
-        elif re.match("https?://|:memory:", str(place)): self.backend = ServerBackend(str(place), api_key, name, shards, replicas, client)
+        elif re.match("https?://|:memory:", text): self.backend = ServerBackend(text, api_key, name, shards, replicas, client)
         else: self.backend = open_edge(place)
         self.model = model
         self._candidates = 0
         self._names = None
         self._errors = [] # of the fits of new images
-        self._require_same_model()
+        if model: self._require_same_model(model)
 
     @property
     def layout(self) -> Layout|None: return self.backend.layout # None before the first image
@@ -89,14 +91,19 @@ class Index:
     def close(self) -> None: self.backend.close()
 
 @patch
-def _require_same_model(self:Index):
+def _require_same_model(self:Index, model):
     "Refuse a model that did not encode the images (ValueError)."
-    if self.model is None: return
-    if self.layout and self.layout.fingerprint not in ("",self.model.fingerprint):
+    if self.layout and self.layout.fingerprint not in ("",model.fingerprint):
         raise ValueError(f"{self.backend.place} holds what another model encoded; "
                          "open it with that one, or make another index with this one")
-    if self.model.info.not_stored and not self.backend.exact:
-        raise ValueError(f"{self.backend.place} could mix the images of two models: {self.model.info.not_stored}")
+    if model.info.not_stored and not self.backend.exact:
+        raise ValueError(f"{self.backend.place} could mix the images of two models: {model.info.not_stored}")
+
+@patch
+def _change(self:Index, **fields):
+    "Change some fields of the layout, as it is now: another process may have changed others."
+    self.backend.refresh()
+    self.backend.save(replace(self.layout, **fields))
 
 # %% ../../nbs/search/05_index.ipynb #4c2f347c
 @patch
@@ -108,6 +115,7 @@ def _begin(self:Index, encoded):
     self.backend.begin(Layout(
         encoded.parts.dim, self.model.fingerprint if self.model else "", one_of(self.pooling, POOLINGS, "pooling"),
         whole_dim=encoded.whole.shape[1] if by_whole or weight else 0, global_weight=weight))
+    self.backend.index_column("first_stage", "")
 
 def _halved(vectors): return vectors.float().cpu().half().float() # Rounded to the precision in which they are stored
 
@@ -118,7 +126,8 @@ def _write(self:Index, encoded, payloads):
     if encoded.parts.dim != layout.dim:
         raise ValueError(f"the index holds vectors of {layout.dim} dimensions, these images have {encoded.parts.dim}; encode "
                          "all images with the same model")
-    if not encoded.parts.values.isfinite().all():
+    vectors = [encoded.parts.values,encoded.whole] if layout.whole_dim else [encoded.parts.values]
+    if not all(each.isfinite().all() for each in vectors):
         raise ValueError(f"NaN or infinite vectors among the images from {encoded.names[0]!r} on")
     regions = np.split(_halved(encoded.parts.values).numpy(), encoded.parts.offsets[1:-1].tolist())
     images = [StoredImage(name, r, payload) for name,r,payload in zip(encoded.names, regions, payloads)]
@@ -129,7 +138,7 @@ def _write(self:Index, encoded, payloads):
         if column in RESERVED or column in self.layout.columns: continue
         if isinstance(value, list): value = value[0] if value else ""
         self.backend.index_column(column, value)
-        self.backend.save(replace(self.layout, columns=(*self.layout.columns,column)))
+        self._change(columns=(*self.layout.columns,column))
     self._give_first(images)
     self.backend.write(images)
     self._names = None
@@ -143,6 +152,7 @@ def _read_columns(columns, count):
     checked(lists, dict[str,list[_Value|list[_Value]]], "columns", "give text, numbers, None, or lists of these (0 and 1 for False and True)")
     for column,values in lists.items():
         if column in RESERVED: raise ValueError(f"column {column!r} belongs to the index; choose another name")
+        if not column or '"' in column: raise ValueError(f"column {column!r}: a name has letters, and no quotation mark; choose another")
         if len(values) != count:
             raise ValueError(f"column {column!r} has {len(values)} values for {count} images; give one for each")
     return lists
@@ -182,7 +192,7 @@ def add(self:Index,
         twice = next(name for i,name in enumerate(names) if name in names[:i])
         raise ValueError(f"two images are named {twice!r}; give each its own name")
     self.backend.refresh()
-    self._require_same_model()
+    if self.model: self._require_same_model(self.model)
     stored = {} if update or self.layout is None else self._stored(images, names)
     rows = [row for row,name in enumerate(names) if name not in stored]
     # the order of a continued call goes on where it began
@@ -191,20 +201,19 @@ def add(self:Index,
         chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:_SAMPLE_IMAGES].sort().values.tolist()
         rows = list(dict.fromkeys([rows[i] for i in chosen] + rows))
     if not len(sentences) and isinstance(images, Collection): sentences = images.captions.texts
-    left_out,without_first = {},[]
+    left_out = {}
     self._errors = []
     count = before = len(self)
     with progress(desc="add images", total=len(rows), disable=not show_progress_bar, unit=" images") as bar:
         for some in chunked(rows, batch_size):
             for batch,encoded in self._encoded_batch(images, some, left_out):
-                self._catch_up(without_first)
+                self.backend.refresh() # another process may have learned the first stage
                 if self.layout is None: self._begin(encoded)
                 payloads = []
                 for i,row in enumerate(batch):
                     given = {column: values[row] for column,values in columns.items()}
                     payloads.append({"order": began + row, **self._known(images, encoded, i, row), **given})
                 self._write(encoded, payloads)
-                if self.backend.stage is None: without_first += encoded.names
                 count += len(batch)
                 bar.update(len(batch))
                 if count - len(batch) < _SAMPLE_IMAGES <= count: self._learn(sentences)
@@ -212,22 +221,9 @@ def add(self:Index,
     if left_out:
         name,reason = next(iter(left_out.items()))
         warn(f"left out {len(left_out):,} images, such as {name}: {reason}")
-    self._catch_up(without_first)
     self._finish(sentences)
     self._judge(images)
     return count - before
-
-@patch
-def _catch_up(self:Index, names):
-    "Read what other processes changed; where one of them has learned the first stage, the images that have no vector get theirs."
-    known = self.backend.stage
-    self.backend.refresh()
-    if self.backend.stage in (None,known) or not names: return
-    for some in chunked(names, 256):
-        images = self._read(some)
-        self._give_first(images)
-        self.backend.write(images)
-    names.clear()
 
 # %% ../../nbs/search/05_index.ipynb #ee74a8e6
 @patch
@@ -257,7 +253,10 @@ def _stored(self:Index, images, names):
             orders[name] = stored.payload.get("order", 0)
             if not path or isinstance(images, (Encoded,Collection)): continue # a collection's pictures may have moved, or be small copies
             given = images[row_of[name]].path
-            if given is None or str(given.absolute()) == path: continue
+            if given is None: continue
+            if str(given.absolute()) == path:
+                if given.is_file() and given.stat().st_mtime_ns != stored.payload.get("changed"): del orders[name] # it holds another picture now
+                continue
             if not Path(path).is_file():
                 raise ValueError(f"the index holds image {name!r} of {path}, which is not there any more, so whether {given} is the same "
                                  "picture is not known; bring it back, or replace it by update=True")
@@ -287,8 +286,10 @@ def _known(self:Index, images, encoded, i, row):
     if image.credit: payload["credit"] = image.credit
     if image.path is not None: payload["path"] = str(image.path.absolute())
     if not isinstance(images, Collection):
-        if image.path is not None: payload["folder"] = image.path.resolve().parent.name
-        if image.path is not None and (date := date_taken(image.path)): payload["taken"] = date
+        if image.path is None: return payload
+        payload["changed"] = image.path.stat().st_mtime_ns
+        payload["folder"] = image.path.resolve().parent.name
+        if date := date_taken(image.path): payload["taken"] = date
     elif images.captions.splits is not None: payload["split"] = str(images.captions.splits[row])
     return payload
 
@@ -313,20 +314,7 @@ def _sample_sentences(self:Index, sentences, regions):
         warnings.simplefilter("ignore") # about words that the model does not know
         return self.model.encode_captions([texts[i] for i in chosen])
 
-@patch
-def _words(self:Index, captions, pooling=""):
-    "The words of captions, scaled so that the sum of their best cosines is the pooled alignment."
-    words = captions.weighted_parts
-    pooling = POOLINGS.get(pooling or self.pooling)
-    if pooling is None or not pooling.per_word: return words
-    lengths = words.lengths.clamp(min=1)
-    return Packed(words.values/torch.repeat_interleave(lengths, words.lengths)[:,None], words.offsets)
-
-@patch
-def _whole(self:Index, captions):
-    "The vectors of whole captions as the engine compares them, `(captions, dim)`; None where the score takes none."
-    return captions.whole*(self.layout.global_weight or 1) if self.layout.whole_dim else None
-
+# %% ../../nbs/search/05_index.ipynb #b7f3a85f
 @patch
 def _learn(self:Index, sentences=(), learned_again=False):
     "Learn the first stage of a sample of the stored images, and give all of them their vectors."
@@ -341,12 +329,11 @@ def _learn(self:Index, sentences=(), learned_again=False):
         words,whole = captions.weighted_parts,captions.whole if layout.whole_dim else None
     if words.lengths[len(words)//2:].sum() < 20 or not len(regions.values): return # nothing to learn from: every image is compared
     stage = FirstStage.learn(regions, words, self.pooling, whole)
-    backend.save(replace(layout, first_stage="", candidates=0, measured=0))
+    self._change(first_stage="", candidates=0, measured=0) # until every image has its vector
     backend.keep(stage)
-    for images in backend.scroll():
-        self._give_first(images)
-        backend.write(images)
-    backend.save(replace(self.layout, first_stage=stage.digest))
+    self._give_missing()
+    self._change(first_stage=stage.digest)
+    backend.stage = stage
 
 @patch
 def _give_first(self:Index, images):
@@ -357,8 +344,20 @@ def _give_first(self:Index, images):
     for image,vector in zip(images, vectors.numpy()):
         if self.layout.whole_dim: image.first[:learned_dim] = vector
         elif len(image.regions): image.first = vector
+        image.payload["first_stage"] = stage.digest[:8]
     self._errors += errors[[len(image.regions) > 0 for image in images]].tolist()
 
+@patch
+def _give_missing(self:Index):
+    "Give their vectors to the images that have none by this first stage, also to those that another process wrote."
+    mark = self.backend.stage.digest[:8]
+    if self.backend.count({"first_stage": [mark]}) == len(self): return
+    for images in self.backend.scroll():
+        missing = [image for image in images if image.payload.get("first_stage") != mark]
+        self._give_first(missing)
+        if missing: self.backend.write(missing)
+
+# %% ../../nbs/search/05_index.ipynb #d061a432
 @patch
 def rebuild(self:Index,
     sentences:Sentences|Encoded=(), # Like those that will be asked; those of the last time by default, and ours beside fewer than a hundred
@@ -369,11 +368,13 @@ def rebuild(self:Index,
     self._finish(sentences)
     return self
 
+# %% ../../nbs/search/05_index.ipynb #0eb3b3e6
 @patch
 def _finish(self:Index, sentences):
     "After images came: learn the first stage where it is due, arrange the files, measure, and look for images of another kind."
     if self.layout is None: return
     if not self.layout.is_learned and len(self) >= _LEARN_FROM: self._learn(sentences)
+    if self.layout.is_learned: self._give_missing()
     self.backend.arrange()
     if not self.layout.is_learned: return
     stage = self.backend.stage
@@ -386,15 +387,14 @@ def _finish(self:Index, sentences):
 @patch
 def _judge(self:Index, images):
     "Fit the probability that anything shows a sentence, where the index is new or grew by half."
-    layout,model = self.layout,self.model
+    model = self.model
     if not isinstance(images, Collection) or not len(images.captions) or model.info.is_cross_encoder or model.info.not_indexed: return
-    if len(self) <= max(49, 1.5*layout.judged): return
-    chosen = torch.randperm(len(self.names), generator=torch.Generator().manual_seed(0))[:_JUDGED].tolist()
-    sample = self[chosen]
-    texts_of = {name: [] for name in images.image_ids}
-    for text,i in zip(images.captions.texts, images.captions.image_of): texts_of[images.image_ids[int(i)]].append(text)
-    fitted = fit_presence(model, sample, [texts_of.get(name, ()) for name in sample.names])
-    self.backend.save(replace(layout, presence=fitted.values if fitted else (), judged=len(self)))
+    if len(self) <= max(49, 1.5*self.layout.judged): return
+    with_captions = {images.image_ids[i] for i in set(images.captions.image_of.tolist())}
+    rows = [row for row,name in enumerate(self.names) if name in with_captions]
+    chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:_JUDGED].tolist()
+    fitted = fit_presence(model, self[[rows[i] for i in chosen]], images.captions)
+    if fitted: self._change(presence=fitted.values, judged=len(self))
 
 # %% ../../nbs/search/05_index.ipynb #13437099
 _OLD = 60 # Seconds after which a search reads again what another process may have changed
@@ -415,10 +415,8 @@ def search(self:Index,
     self.backend.refresh(_OLD if self.layout else 0)
     reads_pairs = self._reads_pairs(top, pooling, rerank)
     conditions = self._conditions(where)
-    caption,unwanted = self._question(sentence, without, pooling)
-    if self.layout is None or not all(conditions.values()): return Hits([], [], None) # an empty list allows no image
-    asked = sentence if isinstance(sentence, Mapping) else {sentence: 1}
-    total = sum(max(0, weight) for weight in asked.values())
+    question = self._question(sentence, without, pooling)
+    if self.layout is None or not all(conditions.values()): return Hits([], []) # an empty list allows no image
     by_whole = self.layout.ranks_by_whole and not pooling
     used = "mrsw" if reads_pairs or by_whole else one_of(pooling or self.pooling, POOLINGS, f"pooling of {self.backend.place}", True)
     # the engine ranks by MaxSim, which orders images as a sum over words does, and by one vector, whose cosine a model may scale
@@ -427,23 +425,22 @@ def search(self:Index,
     candidates = max(few, self.candidates if top else self.compared)
     staged = candidates if candidates < len(self) else 0
     limit,with_vectors = (few,True) if top and by_engine else (candidates,False)
-    images = self._propose(caption, limit, staged, conditions, with_vectors, pooling, unwanted)
-    def scored(images): return self._by_score(images, caption, pooling, unwanted)
-    if by_engine: ranked = [(image.score,image) for image in images]
-    else: ranked = scored(self._read([image.image_id for image in images]))
+    images = self._propose(question, limit, staged, conditions, with_vectors)
+    if not by_engine: images = self._by_score(self._read([image.image_id for image in images]), question)
     # the best few are compared alone, because the number of images changes the last digits
-    if top: ranked = scored([image for _,image in ranked[:few]])[:top]
-    elif rerank and ranked: # the others stay below
-        best = scored(self._read([image.image_id for _,image in ranked[:rerank]]))
-        shift = best[-1][0] - ranked[0][0] - 1
-        ranked = best + [(score + shift,image) for score,image in ranked[rerank:]]
-    known = {image.image_id: image for _,image in ranked} if top else {}
-    has_words = len(caption.words) and len(caption.parts.values) and not any(isinstance(each, Image) for each in asked)
-    wanted,other = split_without(caption.names[0])
-    note = f"To leave out what shows it: `search({wanted!r}, without={other!r})`" if other else ""
-    return Hits([image.image_id for _,image in ranked], [score for score,_ in ranked], partial(self._hit, caption, pooling, known),
-                note, partial(self._judged, caption, where, total) if self.presence and has_words and not pooling else None)
+    if top: images = self._by_score(images[:few], question)[:top]
+    elif rerank and images: # the others stay below
+        best = self._by_score(self._read([image.image_id for image in images[:rerank]]), question)
+        shift = best[-1].score - images[0].score - 1
+        images = best + [replace(image, score=image.score + shift) for image in images[rerank:]]
+    known = {image.image_id: image for image in images} if top else {}
+    wanted,other = split_without(question.caption.names[0])
+    note = f"To leave out what shows it: search({wanted!r}, without={other!r})" if other else ""
+    judge = partial(self._judged, question, where) if self.presence and question.is_judged else None
+    return Hits([image.image_id for image in images], [image.score for image in images], partial(self._row, known),
+                partial(_align, self.model, question.caption, pooling, self.pooling), self.presence, note, judge)
 
+# %% ../../nbs/search/05_index.ipynb #2c8aa5f0
 @patch
 def _reads_pairs(self:Index, top, pooling, rerank):
     "Whether the model scores pairs itself; a search that the model cannot answer is refused (ValueError)."
@@ -471,23 +468,15 @@ def _conditions(self:Index, where):
         raise ValueError(f"no image has a column {missing[0]!r}; known are {names}")
     return conditions
 
-@patch
-def _judged(self:Index, caption, where, weight):
-    "Probability that any image shows a sentence, and the word that is shown least; by the share of images that the fit took."
-    conditions = self._conditions(where)
-    count = self.backend.count(conditions)
-    few = min(20, max(1, count//50)) if count <= _JUDGED else min(100, count//100)
-    scores = self.search(caption, few, where).scores
-    if not scores: return 0.,""
-    score = np.mean(scores)/(summed_words([caption], self.pooling) or 1)/weight
-    levels = []
-    for row in judged_words(caption):
-        word = F.normalize(caption.parts.values[[row]], dim=1)
-        best = self._propose(Encoded(None, Packed(word, [0,1]), [""]), few, max(few, self.candidates), conditions, pooling="mrsw")
-        levels.append(np.mean([image.score for image in best]))
-    return self.presence.judge(caption, score, torch.tensor(levels).float())
-
 # %% ../../nbs/search/05_index.ipynb #9605c2af
+class _Question(NamedTuple):
+    "What is asked, as one caption."
+    caption:Encoded
+    unwanted:Encoded|None = None # What should not be shown, as one caption
+    pooling:str = "" # Of the alignment; the model's own score when empty
+    weight:float = 1. # Sum of the weights of what is asked
+    is_judged:bool = False # Whether `Presence` knows such questions: sentences with words, ranked by the model's own score
+
 @patch
 def _captions(self:Index, sentences):
     "Sentences encoded, on the CPU in single precision."
@@ -513,14 +502,18 @@ def _as_caption(image):
 
 @patch
 def _question(self:Index, asked, without, pooling):
-    "What is asked, and what should not be shown, each as one caption; None where nothing is unwanted."
-    if not isinstance(without, str) or without: asked = {**(asked if isinstance(asked, Mapping) else {asked: 1}), without: -1}
-    if not isinstance(asked, Mapping): return self._captions(asked),None
-    captions = [self._captions(question) for question in asked]
-    wanted,unwanted = ([(c, abs(w)) for c,w in zip(captions, asked.values()) if sign*w > 0] for sign in (1,-1))
+    "What is asked, and what should not be shown, each as one caption."
+    weights = dict(asked) if isinstance(asked, Mapping) else {asked: 1}
+    if not isinstance(without, str) or without: weights[without] = -1
+    captions = [self._captions(each) for each in weights]
+    wanted,unwanted = ([(c, abs(w)) for c,w in zip(captions, weights.values()) if sign*w > 0] for sign in (1,-1))
     if not wanted: raise ValueError("nothing is asked for, only what should not be shown; name something that should be")
     count = summed_words([caption for caption,_ in wanted], pooling or self.pooling)
-    return _mixed(wanted, count),_mixed(unwanted, count) if unwanted else None
+    is_alone = len(weights) == 1 and not isinstance(asked, Mapping)
+    caption = captions[0] if is_alone else _mixed(wanted, count)
+    has_words = len(caption.words) and len(caption.parts.values) and not any(isinstance(each, Image) for each in weights)
+    return _Question(caption, _mixed(unwanted, count) if unwanted else None, pooling, sum(weight for _,weight in wanted),
+                     bool(has_words) and not pooling)
 
 def _mixed(weighted, count):
     "Several captions as one, in which each counts like `count` words times its weight, or like all words where `count` is 0."
@@ -545,9 +538,24 @@ def _mixed(weighted, count):
 
 # %% ../../nbs/search/05_index.ipynb #71fb21b5
 @patch
-def _propose(self:Index, caption, limit, candidates, conditions, with_vectors=False, pooling="", unwanted=None):
-    "The images that the backend ranks first for one sentence; with 0 candidates all are compared."
+def _words(self:Index, captions, pooling=""):
+    "The words of captions, scaled so that the sum of their best cosines is the pooled alignment."
+    words = captions.weighted_parts
+    pooling = POOLINGS.get(pooling or self.pooling)
+    if pooling is None or not pooling.per_word: return words
+    lengths = words.lengths.clamp(min=1)
+    return Packed(words.values/torch.repeat_interleave(lengths, words.lengths)[:,None], words.offsets)
+
+@patch
+def _whole(self:Index, captions):
+    "The vectors of whole captions as the engine compares them, `(captions, dim)`; None where the score takes none."
+    return captions.whole*(self.layout.global_weight or 1) if self.layout.whole_dim else None
+
+@patch
+def _propose(self:Index, question, limit, candidates, conditions, with_vectors=False):
+    "The images that the backend ranks first for one question; with 0 candidates all are compared."
     layout,stage = self.layout,self.backend.stage
+    caption,unwanted,pooling = question.caption,question.unwanted,question.pooling
     by_whole = layout.ranks_by_whole and not pooling
     words = self._words(caption, pooling).values
     off = None if unwanted is None else self._words(unwanted, pooling).values
@@ -563,17 +571,38 @@ def _propose(self:Index, caption, limit, candidates, conditions, with_vectors=Fa
     return self.backend.search(Request(words.numpy(), first.numpy(), limit, candidates, off, conditions, with_vectors))
 
 @patch
-def _by_score(self:Index, images, caption, pooling, unwanted=None):
+def _by_score(self:Index, images, question):
     "Images with their exact scores, best first; equal ones in the order in which they were added."
     if not images: return []
-    encoded = self._encoded(images)
+    encoded,pooling = self._encoded(images),question.pooling
     def scores(caption):
         if self.model is not None: return self.model.similarity(encoded, caption, pooling=pooling)[:,0]
         whole = 0 if pooling or not self.layout.whole_dim else (encoded.whole @ self._whole(caption).T)[:,0]
         if self.layout.ranks_by_whole and not pooling: return whole
         return similarity(encoded.parts, caption.weighted_parts, pooling or self.pooling)[:,0] + whole
-    sim = scores(caption) if unwanted is None else scores(caption) - scores(unwanted)
-    return sorted(zip(sim.tolist(), images), key=lambda pair: (-pair[0],pair[1].order))
+    sim = scores(question.caption)
+    if question.unwanted is not None: sim = sim - scores(question.unwanted)
+    scored = [replace(image, score=score) for image,score in zip(images, sim.tolist())]
+    return sorted(scored, key=lambda image: (-image.score,image.order))
+
+# %% ../../nbs/search/05_index.ipynb #91c83fe9
+@patch
+def _judged(self:Index, question, where):
+    "Probability that any image shows a sentence, and the word that is shown least; by the share of images that the fit took."
+    conditions = self._conditions(where)
+    count = self.backend.count(conditions)
+    few = min(20, max(1, count//50)) if count <= _JUDGED else min(100, count//100)
+    caption = question.caption
+    scores = self.search(caption, few, where).scores
+    if not scores: return 0.,""
+    score = np.mean(scores)/(summed_words([caption], self.pooling) or 1)/question.weight
+    levels = []
+    for row in judged_words(caption):
+        word = F.normalize(caption.parts.values[[row]], dim=1)
+        one = _Question(Encoded(None, Packed(word, [0,1]), [""]), pooling="mrsw")
+        best = self._propose(one, few, max(few, self.candidates), conditions)
+        levels.append(np.mean([image.score for image in best]))
+    return self.presence.judge(caption, score, torch.tensor(levels).float())
 
 # %% ../../nbs/search/05_index.ipynb #ff20c83d
 @patch
@@ -606,18 +635,15 @@ def _encoded(self:Index, images):
     return Encoded(whole, parts, [image.image_id for image in images], (), boxes, sizes, pictures)
 
 @patch
-def _hit(self:Index, caption, pooling, known, image_id, score):
-    "The hit of one image."
+def _row(self:Index, known, image_id):
+    "One image of an answer, encoded, and its columns."
     image = known.get(image_id) or self._read([image_id], strict=True)[0]
-    payload = {column: value for column,value in image.payload.items() if column not in RESERVED}
-    return _make_hit(self.model, self._encoded([image]), caption, pooling or self.pooling, pooling, score, payload, self.presence)
+    return self._encoded([image]),{column: value for column,value in image.payload.items() if column not in RESERVED}
 
-def _make_hit(model, row, caption, used, pooling, score, payload, presence=None):
-    "The hit of one image, whose alignment is computed when it is asked for."
-    def align():
-        if not len(row.parts.values) or not len(caption.words) or not len(caption.parts.values): return None
-        return Alignment.of(row, caption, used) if model is None else model.align(row, caption, pooling)
-    return Hit(row.names[0], score, row, payload, align, presence)
+def _align(model, caption, pooling, own_pooling, row):
+    "The alignment of one encoded image with a caption; None where either has no vectors."
+    if not len(row.parts.values) or not len(caption.words) or not len(caption.parts.values): return None
+    return Alignment.of(row, caption, pooling or own_pooling) if model is None else model.align(row, caption, pooling)
 
 # %% ../../nbs/search/05_index.ipynb #b4f4d956
 @patch
@@ -644,7 +670,8 @@ def __getitem__(self:Index,
     i:int|slice|Sequence|np.ndarray, # A place in `names`, or several
 ) -> Encoded: # One row for a number
     "Some of the images, read into memory."
-    rows = i if isinstance(i, slice) else np.array(i, int)
+    rows = i if isinstance(i, slice) else np.asarray(i)
+    if not isinstance(i, slice) and not rows.size: rows = rows.astype(int)
     names = [self.names[row] for row in np.atleast_1d(np.arange(len(self.names))[rows]).tolist()]
     return self._encoded(self._read(names, strict=True))
 
@@ -652,7 +679,7 @@ def __getitem__(self:Index,
 @patch
 def _best(self:Index, captions, top, candidates):
     "Scores of the images that the backend ranks first for each caption; with 0 candidates the exact best."
-    return [[image.score for image in self._propose(captions[[j]], top, candidates, {})] for j in range(len(captions.parts))]
+    return [[image.score for image in self._propose(_Question(captions[[j]]), top, candidates, {})] for j in range(len(captions.parts))]
 
 def _found(exact, scores):
     "Fraction of the answers that are as good as the last exact one; so a copy counts as found by the other."
@@ -669,7 +696,7 @@ def _measure(self:Index):
     if _found(self._best(captions[:10], 10, 0), best[:10]) < .99: best = self._best(captions, 10, 0)
     candidates = 24
     while candidates < len(self) and _found(best, self._best(captions, 10, candidates)) < .99: candidates += candidates//2
-    self.backend.save(replace(self.layout, candidates=candidates, measured=len(self)))
+    self._change(candidates=candidates, measured=len(self))
 
 @patch
 def recall(self:Index,
@@ -702,20 +729,23 @@ def ask(
             raise ValueError("nothing to ask: give sentences that are not empty")
         sentences = list(sentences)
     about = {**(about or {}), **({"pooling": pooling} if pooling else {})}
+    asked_model = model or getattr(images, "model", None)
+    if pooling or not (asked_model and asked_model.info.is_cross_encoder): rerank = 0 # the others score every pair themselves
     if isinstance(images, Index):
-        if images.model is None and model is not None:
-            images.model = model
-            images._require_same_model()
+        if model is not None:
+            images._require_same_model(model)
+            images.model = images.model or model
         captions = images._captions(sentences)
         hits = [images.search(captions[[j]], top, None, pooling, rerank, without) for j in range(len(captions.names))]
         return Answers(list(captions.names), hits, captions, images, images.model, about, note)
     if not isinstance(images, Encoded): images = model.encode_images(images)
     captions = sentences if isinstance(sentences, Encoded) else model.encode_captions(sentences)
-    options = {"rerank": rerank} if rerank and not pooling and model.info.is_cross_encoder else {}
+    options = {"rerank": rerank} if rerank else {}
     sim = model.similarity(images, captions, pooling=pooling, **options).cpu()
     unwanted = model.encode_captions([without]) if without else None
     is_judged = not (pooling or model.info.is_cross_encoder or model.info.not_indexed)
     presence = presence or partial(Presence.of_model, model)
+    def row(image_id): return images[images.names.index(image_id)],{}
     hits = []
     for j in range(len(captions.names)):
         caption,scores = captions[[j]],sim[:,j]
@@ -724,14 +754,9 @@ def ask(
             scores = scores - model.similarity(images, off, pooling=pooling, **options)[:,0].cpu()
         order = ranking(scores[None], top or None)[0].tolist()
         judge = partial(_judged_in_memory, presence, model, images, caption) if is_judged and len(caption.words) else None
-        read = partial(_hit_in_memory, model, images, caption, pooling)
-        hits.append(Hits([images.names[i] for i in order], scores[order].tolist(), read, judge=judge))
+        align = partial(_align, model, caption, pooling, model.pooling)
+        hits.append(Hits([images.names[i] for i in order], scores[order].tolist(), row, align, Presence.of_model(model), judge=judge))
     return Answers(list(captions.names), hits, captions, images, model, about, note)
-
-def _hit_in_memory(model, images, caption, pooling, image_id, score):
-    "The hit of one of some encoded images."
-    row = images[images.names.index(image_id)]
-    return _make_hit(model, row, caption, pooling or model.pooling, pooling, score, {}, Presence.of_model(model))
 
 def _judged_in_memory(presence, model, images, caption):
     known = presence()

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import safetensors.torch
-from fastcore.basics import patch
+from fastcore.basics import chunked, patch
 
 from ..core.config import to_config, warn
 from ..core.files import reading
 from .first_stage import FirstStage
-from .backends import Layout, StoredImage
+from .backends import Layout, RESERVED, StoredImage
 from .qdrant import GRAPH, SEARCH_EXTRA, QdrantBackend, payload_key, point_id
 
 # %% ../../nbs/search/03_server.ipynb #3b7f05f9
@@ -64,7 +64,7 @@ class ServerBackend(QdrantBackend):
 
 @patch
 def call(self:ServerBackend,
-    method:str, # Of the client
+    method:str, # Name of a method of the client
     *args, **kwargs, # Its arguments
 ) -> Any: # What it returns
     "Call the server; connection errors, timeouts and a busy server are tried again."
@@ -114,7 +114,8 @@ def refresh(self:ServerBackend, after:float=0) -> None:
     if time.monotonic() < self._read + after: return
     layout,stage = self._stored_layout(),self.stage
     if not (layout and layout.is_learned): stage = None
-    elif stage is None or layout.first_stage != self.layout.first_stage: stage = self._stored_stage(layout)
+    elif stage is None or layout.first_stage != stage.digest: stage = self._stored_stage(layout)
+    if layout and stage is None: layout = replace(layout, first_stage="") # every image is compared
     self.layout,self.stage,self._read = layout,stage,time.monotonic() # together, for searches of other threads
 
 @patch
@@ -130,17 +131,17 @@ def _stored_layout(self:ServerBackend):
     if description is None: return None # a process was killed before its first image
     with reading(self.place, "has no layout of an index", _DAMAGED): layout = to_config(Layout, description["layout"])
     looked_up = [key.strip('"') for key in info.payload_schema or {}] # also by processes that write at the same time
-    return replace(layout, columns=tuple(dict.fromkeys([*layout.columns,*looked_up])))
+    columns = dict.fromkeys([*layout.columns,*[column for column in looked_up if column not in RESERVED]])
+    return replace(layout, columns=tuple(columns))
 
 @patch
 def _stored_stage(self:ServerBackend, layout):
-    "The first stage on the server."
+    "The first stage on the server; None while it is that of another process, which learns at the same time."
     parts = []
     while part := (self._described(len(parts) + 1) or {}).get("part"): parts.append(part)
     with reading(self.place, "has no first stage of this index", _DAMAGED):
         stage = FirstStage.of_tensors(safetensors.torch.load(base64.b64decode("".join(parts))), layout.pooling)
-        if stage.digest != layout.first_stage: raise ValueError("another process changes it; try again")
-    return stage
+    return stage if stage.digest == layout.first_stage else None
 
 @patch
 def _described(self:ServerBackend, number):
@@ -184,13 +185,16 @@ def keep(self:ServerBackend, stage:FirstStage) -> None:
     self.stage = stage
 
 # %% ../../nbs/search/03_server.ipynb #74d9f34d
+_NUMBERS = 2**19 # Of one request, 10 MB as text; a server refuses more than 32 MB unless it is told otherwise
+
 @patch
 def write(self:ServerBackend, images:Sequence[StoredImage]) -> None:
     points = []
     for image in images:
         key,vectors,payload = self.point_fields(image)
         points.append(self.types.PointStruct(id=key, vector=vectors, payload=payload))
-    self.call("upsert", self.name, points, wait=True)
+    at_once = max(1, len(images)*_NUMBERS//max(1, sum(image.regions.size for image in images)))
+    for some in chunked(points, at_once): self.call("upsert", self.name, some, wait=True)
 
 @patch
 def remove(self:ServerBackend, image_ids:Sequence[str]) -> None:
@@ -223,8 +227,7 @@ def retrieve(self:ServerBackend, ids:list[str], vectors:list[str]|bool) -> list:
     return self.call("retrieve", self.name, ids, with_payload=True, with_vectors=vectors)
 
 @patch
-def page(self:ServerBackend, offset:Any, limit:int, with_vectors:bool) -> tuple[list,Any]:
-    payload,vectors = (True,["regions","first"]) if with_vectors else (["image","order"],False)
+def page(self:ServerBackend, offset:Any, limit:int, payload:list[str]|bool, vectors:list[str]|bool) -> tuple[list,Any]:
     return self.call("scroll", self.name, limit=limit, offset=offset, with_payload=payload, with_vectors=vectors)
 
 @patch
