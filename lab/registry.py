@@ -162,7 +162,7 @@ def workflow_command(
 
 
 def main(
-    arguments: Sequence[str]|None = None,  # Of the shell
+    arguments: Sequence[str]|None = None,  # Arguments of the shell
 ):  # What is shown
     "Print documents, show a table, enter results, or check them."
     parser = argparse.ArgumentParser("python -m lab.registry", description=main.__doc__)

@@ -79,7 +79,7 @@ def nms(
 
 # %% ../../nbs/core/04_boxes.ipynb #7ed66b58
 def roi_align(
-    feature_map:Tensor, # Of one picture, `(dim, h, w)`
+    feature_map:Tensor, # Map of one picture, `(dim, h, w)`
     boxes:Tensor, # `(x1,y1,x2,y2)` in cells of the map, `(k, 4)`
     out:int=7, # Bins in each direction
     samples:int=2, # Points in each direction that are averaged in a bin
@@ -91,8 +91,8 @@ def roi_align(
     boxes = boxes - .5 # the value of a cell belongs to its centre
     steps = (torch.arange(points, device=feature_map.device) + .5)/points
     x1,y1,x2,y2 = boxes[...,None].unbind(1) # each `(k, 1)`
-    x = x1 + steps*(x2-x1) # of the columns of points, `(k, points)`
-    y = y1 + steps*(y2-y1) # of their rows, `(k, points)`
+    x = x1 + steps*(x2-x1) # place of each column of points, `(k, points)`
+    y = y1 + steps*(y2-y1) # place of each row of points, `(k, points)`
     x_inside = (x >= -1) & (x <= w)
     y_inside = (y >= -1) & (y <= h)
     inside = y_inside[:,:,None] & x_inside[:,None] # `(k, points, points)`
@@ -120,7 +120,7 @@ def heat_map(
     down = _covered(boxes[:,1], boxes[:,3], height, rows)
     mean = values.to(boxes).mean()
     total = down.T @ ((values.to(boxes) - mean)[:,None]*across)
-    count = down.T @ across # of the regions that cover a cell
+    count = down.T @ across # number of the regions that cover a cell
     weight = (count.clamp(min=1)/count.max().clamp(min=1)).sqrt()
     return (mean + weight*total/count).float()
 
@@ -151,7 +151,7 @@ def _scaled(heat):
     return scaled,int(scaled.argmax())
 
 def boxes_from_heat(
-    heat:Tensor, # Of one word or phrase, `(rows, columns)`
+    heat:Tensor, # Map of one word or phrase, `(rows, columns)`
     thresholds:Sequence[float], # Each from 0, the lowest value of the map, to 1, the highest
     size:tuple|None=None, # Width and height of the picture, pixels; None: cells of the map
 ) -> np.ndarray: # `(x1,y1,x2,y2)` in pixels, `(thresholds, 4)`
@@ -171,7 +171,7 @@ def boxes_from_heat(
 
 # %% ../../nbs/core/04_boxes.ipynb #e5ad42c9
 def heat_peak(
-    heat:Tensor, # Of one word or phrase, `(rows, columns)`
+    heat:Tensor, # Map of one word or phrase, `(rows, columns)`
     size:tuple|None=None, # Width and height of the picture, pixels; None: cells of the map
 ) -> tuple[float,float]: # `(x,y)` in pixels
     "The middle of the highest cells, for the pointing game; of several such places the first in reading order."

@@ -61,7 +61,7 @@ class LeftOut(dict):
         self.source = source
         self.stops = one_of(bad, ("stop","skip"), "value of bad") == "stop"
     def add(self,
-        place:str, # Of the row in its source
+        place:str, # Place of the row in its source
         reason:str, # Why it cannot be used
     ) -> None:
         "Leave out a row; with `stop` it is an error (ValueError)."

@@ -249,14 +249,16 @@ def _finished(tmp, path):
 @contextmanager
 def atomic(
     path:str|Path, # File or folder to write; an existing file is replaced, an existing folder is refused
-    keep:bool=False, # After an error leave the work in `.<name>.unfinished` for the next call, instead of removing it
+    keep:bool=False, # Write a folder, and after an error leave it as `.<name>.unfinished` for the next call; it is locked
 ) -> Iterator[Path]: # Temporary path, to be written to
     "Write a file or folder completely or not at all: `with atomic(path) as tmp: ...`."
     path = user_path(path)
     if path.is_dir(): raise FileExistsError(f"{path} is already there; remove it or choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
     if keep:
-        with _finished(path.with_name(f".{path.name}.unfinished"), path) as tmp: yield tmp
+        tmp = path.with_name(f".{path.name}.unfinished")
+        tmp.mkdir(exist_ok=True)
+        with locked(tmp), _finished(tmp, path): yield tmp # locked until it is renamed
     else:
         with _private_folder(path) as folder, _finished(folder/path.name, path) as tmp: yield tmp
 

@@ -87,11 +87,13 @@ _CONTENTS = dict.fromkeys( # what files of transformers hold
 _CONTENTS |= {"tokenizer.json": _Tokenizer, "vocab.json": dict[str,_TokenNumber], "added_tokens.json": dict[str,_TokenNumber]}
 
 def require_model_folder(
-    folder:str|Path, # Of a model as transformers saves it
+    folder:str|Path, # Folder of a model as transformers saves it
 ) -> None:
     "Refuse special files, settings that are not JSON, and more layers or tokens than any model has."
     for file in Path(folder).iterdir():
-        if file.is_dir() or not require_file(file) or file.name not in _CONTENTS: continue
+        if file.is_dir(): continue
+        require_file(file)
+        if file.name not in _CONTENTS: continue
         content = read_json(file, _CONTENTS[file.name])
         if _CONTENTS[file.name] is not dict: continue
         layers = re.findall(r'layers\w*": ([\d.e+]+)', json.dumps(content))
@@ -126,8 +128,8 @@ def require_finite(
 
 # %% ../../nbs/core/06_hub.ipynb #1d1f6f2f
 def require_rows(
-    tokenizer:Any, # Of transformers
-    rows:int, # Of the table of word embeddings of its network
+    tokenizer:Any, # A tokenizer of transformers
+    rows:int, # Number of rows of the word embeddings of its network
     name:str|Path, # Hugging Face name or folder of the tokenizer, for the error
 ) -> None:
     "Refuse a tokenizer that makes numbers for which the embeddings have no row (ValueError)."

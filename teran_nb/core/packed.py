@@ -90,11 +90,19 @@ def length_mask(
 
 # %% ../../nbs/core/00_packed.ipynb #a2ba2993
 @patch(cls_method=True)
+def from_lengths(cls:Packed,
+    values:Tensor, # Vectors of all sets, `(total, dim)`
+    lengths:Tensor|Sequence[int], # Number of vectors of each set, `(n,)`
+) -> Packed: # The sets, in order
+    "Pack vectors that stand end to end."
+    return cls(values, _offsets(lengths))
+
+@patch(cls_method=True)
 def from_sets(cls:Packed,
     sets:list, # Tensors `(length, dim)`, at least one
 ) -> Packed: # The same sets, in order
     "Pack a list of tensors."
-    return cls(torch.cat(list(sets)), _offsets([len(s) for s in sets]))
+    return cls.from_lengths(torch.cat(list(sets)), [len(s) for s in sets])
 
 @patch(cls_method=True)
 def from_padded(cls:Packed,
@@ -102,7 +110,7 @@ def from_padded(cls:Packed,
     mask:Tensor, # True at real slots, in any order, `(n, slots)`
 ) -> Packed: # The real vectors only
     "Pack padded vectors."
-    return cls(values[mask], _offsets(mask.sum(1)))
+    return cls.from_lengths(values[mask], mask.sum(1))
 
 @patch(cls_method=True)
 def cat(cls:Packed,
@@ -111,7 +119,7 @@ def cat(cls:Packed,
     "Join packed sets."
     values = torch.cat([p.values for p in packs])
     lengths = torch.cat([p.lengths for p in packs])
-    return cls(values, _offsets(lengths))
+    return cls.from_lengths(values, lengths)
 
 # %% ../../nbs/core/00_packed.ipynb #e6693b74
 @patch
@@ -134,8 +142,8 @@ def to(self:Packed,
 def toy_sets(
     lengths:list, # Vectors of each set
     dim:int=16, # Length of a vector
-    dtype:torch.dtype=torch.float32, # Of the vectors
-    seed:int=0, # Of the random numbers
+    dtype:torch.dtype=torch.float32, # Type of the vectors
+    seed:int=0, # Seed of the random numbers
 ) -> Packed: # Random vectors of length 1
     "Sets of random unit vectors, for examples and tests."
     g = torch.Generator().manual_seed(seed)

@@ -218,15 +218,14 @@ def gather_packed(
     processes = len(sizes)
     # the values of `packed`, and `processes` times their gradient
     values[torch.distributed.get_rank()] = detached + processes*(packed.values - detached)
-    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), torch.cat(lengths).cpu().cumsum(0)])
-    return Packed(torch.cat(values), offsets)
+    return Packed.from_lengths(torch.cat(values), torch.cat(lengths))
 
 # %% ../../nbs/core/05_processes.ipynb #5fd540e7
 PRECISIONS = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"} # Ours to accelerate's
 
 def make_accelerator(
     precision:str, # A name in `PRECISIONS`
-    device:torch.device, # Of this process
+    device:torch.device, # Device of this process
 ) -> Any: # A new `Accelerator`; the settings of an earlier one in this process are forgotten
     "accelerate for a precision and a device."
     from accelerate import Accelerator

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LOG_SECONDS', 'log_line', 'progress', 'still_running', 'escape_markdown', 'markdown_table', 'MarkdownRepr',
-           'left_out_table', 'html_text', 'data_uri', 'jpeg_uri', 'Templates']
+           'left_out_table', 'html_text', 'data_uri', 'small_jpeg', 'jpeg_uri', 'Templates']
 
 # %% ../../nbs/core/03_show.ipynb #94bc5196
 import base64, hashlib, io, os, re, sys, threading, time
@@ -159,16 +159,23 @@ def data_uri(
     "The content of a file as an address."
     return f"data:{kind};base64,{base64.b64encode(blob).decode()}"
 
-def jpeg_uri(
+def small_jpeg(
     picture:Image.Image, # In RGB
-    side:int=640, # Longest side of the result, pixels; smaller pictures keep their size
-) -> str: # `data:image/jpeg;base64,...`
-    "A picture as a data URI."
+    side:int=256, # Longest side of the result, pixels; smaller pictures keep their size
+) -> bytes: # Content of a file
+    "A picture as a small JPEG."
     small = picture.copy()
     small.thumbnail((side,side))
     file = io.BytesIO()
     small.save(file, "JPEG", quality=85, optimize=True)
-    return data_uri(file.getvalue())
+    return file.getvalue()
+
+def jpeg_uri(
+    picture:Image.Image, # In RGB
+    side:int=640, # As in `small_jpeg`
+) -> str: # `data:image/jpeg;base64,...`
+    "A picture as a data URI."
+    return data_uri(small_jpeg(picture, side))
 
 # %% ../../nbs/core/03_show.ipynb #272b9cd0
 def _two_decimals(value):
@@ -221,7 +228,7 @@ def _hashes(texts):
 @patch
 def page(self:Templates,
     template:str, # File; it places `title`, `styles`, `scripts` and `policy`
-    title:str, # Of the document
+    title:str, # Title of the document
     styles:Sequence[str]=(), # Style sheets
     scripts:Sequence[str]=(), # Scripts
     framed:Sequence[str]=(), # Style sheets and scripts of pages in a frame of this one

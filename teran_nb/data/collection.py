@@ -10,7 +10,7 @@ __all__ = ['Picture', 'Images', 'Sentences', 'Image', 'Pictures', 'match_caption
 import io, unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from itertools import chain
 from pathlib import Path
@@ -167,13 +167,10 @@ def match_captions(
     "Keep the captions of available images, which get the names that these have there."
     one_of(missing, ("refuse","drop"), "value of missing")
     available = set(image_ids)
-    captioned = captions.image_ids
-    if not captioned:
+    if not captions.image_ids:
         raise ValueError("there are no images and no captions of any; give at least one image")
-    matched = match_names(captioned, available)
-    if any(name != image_id for name,image_id in matched.items()):
-        captioned = [matched.get(name, name) for name in captioned]
-        captions = replace(captions, image_ids=captioned)
+    captions = captions.renamed(available)
+    captioned = captions.image_ids
     indices = [i for i,image_id in enumerate(captioned) if image_id in available]
     if not indices:
         raise ValueError(f"{what} and captions share no image: the captions name images such as {captioned[0][:100]!r}, "
@@ -209,10 +206,10 @@ class Collection:
         self.pictures = pictures
         self.name = name
         self.about = about or {}
-        self.all_captions = captions # before images were left out
+        self.all_captions = captions.renamed(features.image_ids) # before images were left out
         self.part = "all" # of the whole collection: the name of a split
         self.description,self.source = {},{} # set by `load_data`, as are the arguments by which it opened the data
-        self.captions = match_captions(captions, features.image_ids, missing)
+        self.captions = match_captions(self.all_captions, features.image_ids, missing)
 
     def __len__(self): return len(self.image_ids)
     def __repr__(self):
@@ -318,7 +315,7 @@ _THINGS = ("kite","house","boat","cat","dog","star")
 def toy_collection(
     folder:str|Path, # Its feature store is written there
     images:int=24, # How many images, each with three regions of 12 numbers and two captions
-    seed:int=0, # Of the draw
+    seed:int=0, # Seed of the draw
 ) -> Collection: # Without pictures
     "A small collection whose captions name what the features hold."
     folder = Path(folder)
@@ -444,5 +441,5 @@ def given_sentences(
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise TypeError(f"sentences are given as a str, a list of them, `Captions` or a collection, not {str(given)[:100]}")
     halved = [text for text in texts if text and not is_sentence(f"{text}.")] # an error here and not in a tokenizer
-    if halved: raise ValueError(f"the sentence {halved[0][:100]!r} holds half of a character; correct or remove it")
+    if halved: raise ValueError(f"the sentence {halved[0][:100]!r} holds half of a character (a lone surrogate); correct or remove it")
     return texts

@@ -80,7 +80,7 @@ class Source:
         self.sizes = sizes or {}
         self.index = NameIndex(self.sizes, pattern)
         self.class_names = read_class_names(classes) if classes else ()
-        self.files = [Path(file) for file in (ids,classes) if file]
+        self.files = [user_path(file) for file in (ids,classes) if file]
         for each in self.paths: self.files += source_files(each, self.format)
     def rows(self) -> Iterator[SourceRow]:
         "The rows of all files, one per image, not yet decoded."
@@ -192,7 +192,8 @@ def write_table(
             image_id = regions.image_id
             if regions.boxes is None or re.search(r"[\t\r\n]", image_id):
                 raise ValueError(f"this table needs boxes, and image ids without tabs and line ends; {image_id!r} has not both")
-            width,height = regions.size
             boxes = base64.b64encode(np.ascontiguousarray(regions.boxes, "<f4")).decode()
             features = base64.b64encode(np.ascontiguousarray(regions.features, "<f4")).decode()
-            table.write(f"{image_id}\t{width:g}\t{height:g}\t{len(regions)}\t{boxes}\t{features}\n")
+            # exact, and whole numbers without a point, because some readers take only those
+            width,height = (np.format_float_positional(side, trim="-") for side in regions.size)
+            table.write(f"{image_id}\t{width}\t{height}\t{len(regions)}\t{boxes}\t{features}\n")

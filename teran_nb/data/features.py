@@ -22,7 +22,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from ..core.config import one_of
-from ..core.files import atomic, digest, locked, read_json, reading, remove_leftovers, require_file, require_space, user_path, write_json
+from ..core.files import atomic, digest, read_json, reading, remove_leftovers, require_file, require_space, user_path, write_json
 from .captions import is_sentence
 
 # %% ../../nbs/data/02_features.ipynb #dfaaefe7
@@ -75,6 +75,7 @@ def _names(folder):
 
 _COPY = "it is damaged; copy it again, or give another folder"
 
+# %% ../../nbs/data/02_features.ipynb #f9aab793
 class Features:
     "A store of region features: `store[i]` or `store[image_id]` gives `Regions`; memory-mapped, read only."
     def __init__(self,
@@ -97,14 +98,6 @@ class Features:
         actual,expected = file.stat().st_size,np.dtype(dtype).itemsize*math.prod(shape)
         if actual != expected: raise ValueError(f"{file} has {actual:,} bytes instead of {expected:,}; {_COPY}")
         return np.memmap(file, dtype, "r", shape=shape) if expected else np.zeros(shape, dtype)
-    def verify(self,
-        *parts:str, # Names of parts; all of them by default
-    ) -> Self: # The store itself
-        "Compare parts with their checksums; reads all of them."
-        for part in parts or self.manifest["sha256"]:
-            file = require_file(self.path/f"{part}.bin")
-            if digest(file) != self.manifest["sha256"].get(part): raise ValueError(f"{file} does not match its checksum; {_COPY}")
-        return self
     @property
     def dim(self) -> int: return self.manifest["dim"] # Length of a vector
     @property
@@ -130,17 +123,29 @@ class Features:
     def __getstate__(self): return self.path # another process maps the files itself
     def __setstate__(self, path): self.__init__(path)
 
-    def __getitem__(self,
-        i:int|str, # Number or name of an image
-    ) -> Regions: # Its vectors are a view of the file
-        "The regions of an image."
-        i = self.index[i] if isinstance(i, str) else range(len(self))[i] # a negative number counts from the end
-        start,stop = self.offsets[i:i+2]
-        views = None if self.views is None else self.views[start:stop]
-        def rows(part): return None if part is None else np.array(part[start:stop])
-        size = None if self.sizes is None else tuple(self.sizes[i].tolist())
-        return Regions(self.image_ids[i], self.values[start:stop], rows(self.boxes), size,
-                       rows(self.classes), rows(self.confidences), self.extractor, views)
+# %% ../../nbs/data/02_features.ipynb #3531c211
+@patch
+def __getitem__(self:Features,
+    i:int|str, # Number or name of an image
+) -> Regions: # Its vectors are a view of the file
+    "The regions of an image."
+    i = self.index[i] if isinstance(i, str) else range(len(self))[i] # a negative number counts from the end
+    start,stop = self.offsets[i:i+2]
+    views = None if self.views is None else self.views[start:stop]
+    def rows(part): return None if part is None else np.array(part[start:stop])
+    size = None if self.sizes is None else tuple(self.sizes[i].tolist())
+    return Regions(self.image_ids[i], self.values[start:stop], rows(self.boxes), size,
+                   rows(self.classes), rows(self.confidences), self.extractor, views)
+
+@patch
+def verify(self:Features,
+    *parts:str, # Names of parts; all of them by default
+) -> Self: # The store itself
+    "Compare parts with their checksums; reads all of them."
+    for part in parts or self.manifest["sha256"]:
+        file = require_file(self.path/f"{part}.bin")
+        if digest(file) != self.manifest["sha256"].get(part): raise ValueError(f"{file} does not match its checksum; {_COPY}")
+    return self
 
 # %% ../../nbs/data/02_features.ipynb #fb2b8da7
 class FeatureWriter:
@@ -166,59 +171,63 @@ class FeatureWriter:
         self.manifest = {
             "extractor": extractor, "dim": dim, "dtype": dtype, "class_names": list(class_names), "boxes": boxes}
         if views: self.manifest["views"] = views
-        self.class_names = list(class_names)
         self.ids = {} # image id to its number of regions
         self.total = 0 # number of regions of all images
         self.counts = Counter() # numbers that the caller wants in the manifest
         self.optional = None # which of `_OPTIONAL` the images have
-        self.files = {} # of each part
-        self.checksums = {} # of what was put into each part
+        self.files = {} # part to its open file
+        self.checksums = {} # part to the checksum of what was put into it
         self.about = digest([source_hash,self.manifest]) # what work must be about to be continued
         self.kept = 0 # images that `state.json` knows
         require_space(self.path.parent, expect*((1+views)*dim*self.dtype.itemsize + 24))
 
-    def __enter__(self):
-        with ExitStack() as stack:
-            self.tmp = stack.enter_context(atomic(self.path, keep=bool(self.source_hash)))
-            self.tmp.mkdir(exist_ok=True)
-            if self.source_hash:
-                stack.enter_context(locked(self.tmp))
-                remove_leftovers(self.tmp)
-                self._continue()
-            if not self.files: self.put("offsets", np.zeros(1, "<i8"))
-            self._open = stack.pop_all()
-        return self
+# %% ../../nbs/data/02_features.ipynb #5e9baf01
+@patch
+def put(self:FeatureWriter,
+    part:str, # Name of a part
+    array:np.ndarray, # Its next values, in the type that is stored
+) -> None:
+    "Append an array to a part."
+    if part not in self.files:
+        self.files[part] = open(self.tmp/f"{part}.bin", "wb")
+        self.checksums[part] = hashlib.sha256()
+    data = array.tobytes()
+    self.files[part].write(data)
+    self.checksums[part].update(data)
 
-    def __exit__(self, kind, error, trace):
-        with self._open:
-            if self.source_hash: self._keep()
-            if error is None and self.ids: self._finish()
-            for file in self.files.values(): file.close()
-            if self.source_hash and not self.ids: shutil.rmtree(self.tmp) # there is nothing to continue
-            if error is not None: raise error
-            if not self.ids: raise ValueError(f"no image was added to {self.path}; no store was written")
+@patch
+def _checksums(self:FeatureWriter): return {part: checksum.hexdigest() for part,checksum in self.checksums.items()}
 
-    def put(self,
-        part:str, # Name of a part
-        array:np.ndarray, # Its next values, in the type that is stored
-    ) -> None:
-        "Append an array to a part."
-        if part not in self.files:
-            self.files[part] = open(self.tmp/f"{part}.bin", "wb")
-            self.checksums[part] = hashlib.sha256()
-        data = array.tobytes()
-        self.files[part].write(data)
-        self.checksums[part].update(data)
+@patch
+def _finish(self:FeatureWriter):
+    "Write the manifest."
+    manifest = self.manifest | {"count": len(self.ids), "regions": self.total,
+                                "counts": dict(self.counts), "sha256": self._checksums()}
+    (self.tmp/"state.json").unlink(missing_ok=True)
+    text = json.dumps(manifest | {"self": digest(manifest)}, indent=1, ensure_ascii=False)
+    (self.tmp/"manifest.json").write_text(text, encoding="utf8")
 
-    def _finish(self):
-        "Write the manifest."
-        manifest = self.manifest | {"class_names": self.class_names, "count": len(self.ids), "regions": self.total,
-                                    "counts": dict(self.counts), "sha256": self._checksums()}
-        (self.tmp/"state.json").unlink(missing_ok=True)
-        text = json.dumps(manifest | {"self": digest(manifest)}, indent=1, ensure_ascii=False)
-        (self.tmp/"manifest.json").write_text(text, encoding="utf8")
+@patch
+def __enter__(self:FeatureWriter):
+    with ExitStack() as stack:
+        self.tmp = stack.enter_context(atomic(self.path, keep=bool(self.source_hash)))
+        self.tmp.mkdir(exist_ok=True)
+        if self.source_hash:
+            remove_leftovers(self.tmp)
+            self._continue()
+        if not self.files: self.put("offsets", np.zeros(1, "<i8"))
+        self._open = stack.pop_all()
+    return self
 
-    def _checksums(self): return {part: checksum.hexdigest() for part,checksum in self.checksums.items()}
+@patch
+def __exit__(self:FeatureWriter, kind, error, trace):
+    with self._open:
+        if self.source_hash: self._keep()
+        if error is None and self.ids: self._finish()
+        for file in self.files.values(): file.close()
+        if self.source_hash and not self.ids: shutil.rmtree(self.tmp) # there is nothing to continue
+        if error is not None: raise error
+        if not self.ids: raise ValueError(f"no image was added to {self.path}; no store was written")
 
 # %% ../../nbs/data/02_features.ipynb #1db87a9f
 _OPTIONAL = ("classes","confidences") # parts of all images or of none; the first image decides
@@ -227,13 +236,14 @@ def _problems(writer, image_id, arrays, size) -> Iterator[str]:
     "Why an image cannot be in a store; each test relies on those before."
     n = len(arrays["features"])
     shapes = {"features": (n,writer.dim), "views": (n,writer.views,writer.dim), "boxes": (n,4), "classes": (n,), "confidences": (n,)}
-    if image_id is None or image_id != image_id or not is_sentence(str(image_id)): yield "it has no name" # half of a letter is none
+    if image_id is None or image_id != image_id or not is_sentence(str(image_id)): yield "it has no name" # a lone surrogate is none
     if str(image_id) in writer.ids: yield "it is in the store already"
     for name,needed in (("boxes",writer.boxes), ("views",writer.views > 0)):
         if (name in arrays) != needed: yield f"{name} are for all images or for none, and this writer has {'some' if needed else 'none'}"
     if writer.optional not in (None,arrays.keys() & _OPTIONAL): yield "classes and confidences are for all images or for none"
+    if not n: yield "it has no regions"
     for name,array in arrays.items():
-        if not n or array.shape != shapes[name]: yield f"{name} have the shape {array.shape}, not {shapes[name]}"
+        if array.shape != shapes[name]: yield f"{name} have the shape {array.shape}, not {shapes[name]}"
         if array.dtype.kind not in ("iufU" if name == "classes" else "iuf"): yield f"{name} are {array.dtype}, not real numbers"
         if name not in ("features","views"): continue
         with np.errstate(over="ignore"): fits = np.isfinite(array.astype(writer.dtype)).reshape(n, -1).all(1)
@@ -246,12 +256,13 @@ def _problems(writer, image_id, arrays, size) -> Iterator[str]:
         i = fits.argmin()
         if not fits.all(): yield f"boxes[{i}] = {boxes[i].round(2).tolist()} is inverted or outside its {w:g} x {h:g} picture"
     classes = arrays.get("classes", np.zeros(n))
-    limit = len(writer.class_names) or 2**31
+    limit = len(writer.manifest["class_names"]) or 2**31
     if classes.dtype.kind != "U" and not ((classes == classes.round()) & (classes >= 0) & (classes < limit)).all():
         yield f"classes are whole numbers from 0 to {limit-1:,}, indices into class_names, or names"
     confidences = arrays.get("confidences", np.zeros(n))
     if not ((confidences >= 0) & (confidences <= 1.001)).all(): yield "confidences are numbers from 0 to 1" # they may be rounded
 
+# %% ../../nbs/data/02_features.ipynb #0ec0c132
 @patch
 def add(self:FeatureWriter,
     image_id:str, # Name of the image, unique in the store
@@ -272,8 +283,9 @@ def add(self:FeatureWriter,
     self.optional = arrays.keys() & _OPTIONAL
     if classes is not None and arrays["classes"].dtype.kind == "U": # names; new ones are appended
         names = arrays["classes"].tolist()
-        self.class_names += [name for name in dict.fromkeys(names) if name not in self.class_names]
-        arrays["classes"] = [self.class_names.index(name) for name in names]
+        known = self.manifest["class_names"]
+        known += [name for name in dict.fromkeys(names) if name not in known]
+        arrays["classes"] = [known.index(name) for name in names]
     n = len(arrays["features"])
     arrays |= {"offsets": [self.total + n], "values": arrays["features"]}
     if self.boxes: arrays["sizes"] = [size]
@@ -292,7 +304,7 @@ def _keep(self:FeatureWriter):
         file.flush()
         os.fsync(file.fileno())
     sizes = {part: file.tell() for part,file in self.files.items()}
-    state = {"about": self.about, "counts": dict(self.counts), "class_names": self.class_names, "sizes": sizes, "sha256": self._checksums()}
+    state = {"about": self.about, "counts": dict(self.counts), "class_names": self.manifest["class_names"], "sizes": sizes, "sha256": self._checksums()}
     write_json(self.tmp/"state.json", state | {"self": digest(state)})
     self.kept = len(self.ids)
 
@@ -331,7 +343,7 @@ def _continue(self:FeatureWriter):
             for opened in self.files.values(): opened.close()
             raise ValueError(f"{self.tmp} was changed after it was stopped ({part}); {cure}")
     if not self.files: return
-    self.class_names = state["class_names"]
+    self.manifest["class_names"] = state["class_names"]
     self.counts = Counter(state["counts"])
     self.optional = self.files.keys() & _OPTIONAL
     lengths = np.diff(np.fromfile(self.tmp/"offsets.bin", "<i8")).tolist()

@@ -19,7 +19,7 @@ from ..core.config import LeftOut
 from ..core.files import atomic, digest, home, reading, require_file
 from .captions import image_name
 from .pictures import open_image, upright, within
-from .caption_files import SPLIT_NAMES
+from .captions import split_name
 from .collection import Collection
 
 # %% ../../nbs/data/09_hf_datasets.ipynb #c9bf3920
@@ -47,7 +47,7 @@ def _texts_of(value):
     "The sentences of a cell: text, a list, or as Karpathy's files have them, in the field `raw`."
     if value is None: return []
     if isinstance(value, str):
-        value.encode() # half of a character, which no file can hold, is an error of this row
+        value.encode() # a lone surrogate, which no file can hold, is an error of this row
         return [value]
     if not isinstance(value, dict): return [text for each in value for text in _texts_of(each)]
     if "raw" not in value: raise ValueError(f"captions are text, lists of text, or in a field `raw`, and the fields are {', '.join(value)}")
@@ -84,7 +84,7 @@ def _dataset_rows(dataset, split):
             if not isinstance(split_of_row, str|None):
                 raise ValueError(f"{where}, column {split!r}: {split_of_row!r} is no name of a split; "
                                  "change the column to text such as 'train'")
-            yield where,SPLIT_NAMES.get((split_of_row or "").lower(), split_of_row),row
+            yield where,split_of_row and split_name(split_of_row),row
 
 # %% ../../nbs/data/09_hf_datasets.ipynb #5649d550
 def save_dataset(

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['UNREAD_SUFFIXES', 'MAX_PIXELS', 'sample_picture', 'within', 'reads_heif', 'open_image', 'find_pictures', 'opaque',
-           'upright_size', 'upright', 'read_picture', 'read_tags']
+           'upright', 'without_limit', 'read_picture', 'picture_size', 'read_tags']
 
 # %% ../../nbs/data/01_pictures.ipynb #718c3975
 import io, math, os, threading, warnings
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -72,8 +73,10 @@ def open_image(
 # %% ../../nbs/data/01_pictures.ipynb #138fe42e
 def _why_left_out(path):
     "Why the picture of a folder is left out; empty where it is read."
-    if path.is_symlink() and path.is_dir(): return "link to a folder, which is not followed; copy the folder here"
-    if not path.is_file(): return "no file, or a link to one that is not there"
+    try:
+        if path.is_symlink() and path.is_dir(): return "link to a folder, which is not followed; copy the folder here"
+        if not path.is_file(): return "no file, or a link to one that is not there"
+    except PermissionError: return "may not be read by this user; change its permissions"
     try: str(path).encode()
     except UnicodeEncodeError: return "its name is not UTF-8; rename it"
     return _why_unread(path.suffix.lower())
@@ -141,13 +144,11 @@ def opaque(
 # %% ../../nbs/data/01_pictures.ipynb #0f5d4d46
 MAX_PIXELS = 100_000_000 # most pixels that are decoded at once; 300 MB
 
-def upright_size(
-    picture:Image.Image, # As it was opened
-    size:tuple[int,int]|None=None, # Its size on file, where it was decoded at a smaller one
-) -> tuple[int,int]: # Pixels
-    "Width and height of a picture after the rotation that its EXIF data say."
-    sideways = picture.getexif().get(0x0112, 1) in (5,6,7,8) and picture.format != "TIFF" # Pillow turns TIFF itself
-    size = size or picture.size
+def _upright_size(picture, size):
+    "Width and height, of a picture of this size on file, after the rotation that its EXIF data say."
+    is_large = math.prod(picture.size) > MAX_PIXELS
+    exif = Image.Image.getexif(picture) if is_large else picture.getexif() # the second decodes a PNG
+    sideways = exif.get(0x0112, 1) in (5,6,7,8) and picture.format != "TIFF" # Pillow turns TIFF itself
     return size[::-1] if sideways else size
 
 def upright(
@@ -167,7 +168,7 @@ def upright(
     if decoded > max_pixels:
         raise ValueError(f"has {size[0]:,} x {size[1]:,} pixels, of which {decoded/1e6:,.0f} million would be held "
                          f"at once and {max_pixels/1e6:,.0f} are allowed; make it smaller")
-    full_size = upright_size(picture, size) # which decodes a PNG
+    full_size = _upright_size(picture, size)
     if reduce and picture.mode in ("L","RGB","CMYK"): picture.thumbnail((side,side)) # less memory for what follows
     picture = opaque(ImageOps.exif_transpose(picture))
     if reduce: picture.thumbnail((side,side))
@@ -177,7 +178,7 @@ def upright(
 _LOCK = threading.Lock() # the settings belong to the whole process
 
 @contextmanager
-def _without_limit():
+def without_limit() -> Iterator[None]:
     "Pillow's limit and its warnings about odd metadata are off while a thread reads a picture; another one waits."
     with _LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -212,7 +213,7 @@ def read_picture(
     "Read a picture in bounded memory; one that cannot be read is named, with the reason."
     if isinstance(path, (str,Path)): path = require_file(path)
     try:
-        with _without_limit(), open_image(path) as picture:
+        with without_limit(), open_image(path) as picture:
             if getattr(picture, "n_frames", 1) > 1: _first_with_content(picture)
             return upright(picture, side, quick=quick)
     except FileNotFoundError: raise
@@ -222,12 +223,20 @@ def read_picture(
         reason = str(e) if type(e) is ValueError else f"cannot be decoded ({type(e).__name__}: {e})"
     raise ValueError(f"{path} {reason}")
 
+# %% ../../nbs/data/01_pictures.ipynb #02dd4c5b
+def picture_size(
+    path:str|Path, # Picture file; it may have more pixels than can be read
+) -> tuple[int,int]: # Pixels
+    "Width and height of an upright picture."
+    with without_limit(), open_image(require_file(path)) as picture: return _upright_size(picture, picture.size)
+
+
 # %% ../../nbs/data/01_pictures.ipynb #98a22148
 def read_tags(
     path:str|Path, # Picture file
 ) -> dict[int,Any]: # EXIF tags by number; empty where there are none, or where they cannot be read
     "What a camera wrote about a picture."
     try:
-        with _without_limit(), open_image(path) as picture: tags = picture.getexif()
+        with without_limit(), open_image(path) as picture: tags = picture.getexif()
         return {**tags, **tags.get_ifd(0x8769)}
     except Exception: return {} # decoders raise any error on damaged tags

@@ -56,8 +56,8 @@ class Provenance(MarkdownRepr):
     extractor:str # Name of the extractor of the region features
     spec:tuple|None # Kind and settings of that extractor; None where another program extracted the features
     words:dict # Words of the training captions, and how often each occurs
-    mean:np.ndarray|None=None # Of each number of the features, `(dim,)`; None where they were not recorded
-    std:np.ndarray|None=None # Of each number, above 0, `(dim,)`
+    mean:np.ndarray|None=None # Mean of each number of the features, `(dim,)`; None where they were not recorded
+    std:np.ndarray|None=None # Standard deviation of each number, above 0, `(dim,)`
     directions:np.ndarray|None=None # Principal directions of the standardised features, `(k, dim)`
     limit:float=0. # 99th percentile of the residuals of other images of the data set
     path:Path|None=None # Folder that it was read from, or the feature store
@@ -68,12 +68,12 @@ class Provenance(MarkdownRepr):
         parts = [part for part in split_words(text) if any(map(str.isalnum, part))]
         return all(part in self.words for part in parts)
     def residual(self,
-        regions:Regions, # Of an image
+        regions:Regions, # Regions of an image
     ) -> float: # From 0; about 1 for features that are unrelated to the principal directions
         "Mean square of what lies outside of the principal directions, in standard deviations."
         return _residual(regions.features, self.mean, self.std, self.directions)
     def is_out_of_distribution(self,
-        regions:Regions, # Of an image
+        regions:Regions, # Regions of an image
     ) -> bool: # False where nothing was recorded of the features
         "Whether the region features of an image are unlike those of the training data."
         return self.mean is not None and self.residual(regions) > _OUTSIDE*self.limit

@@ -132,18 +132,21 @@ def make_tokenizer(
 _ROUNDED = .001 # share of a side by which a box may end outside the picture
 
 def _phrase_of_row(row, index, sizes, pixels):
-    "Image, words of the phrase and box in pixels of a row; what is wrong with it is raised."
-    image_id = index.find(row["image"])
-    if image_id is None: raise ValueError(f"image {row['image'][:100]!r} has no captions; name it as the captions do")
-    words = tuple(_words(row["phrase"]))
+    "Image, phrase, its words and its box in pixels of a row; what is wrong with it is raised."
+    for name in ("image","phrase"):
+        if not isinstance(row[name], str|int): raise ValueError(f"its {name} {str(row[name])[:60]} is no text")
+    image,phrase = str(row["image"]),str(row["phrase"])
+    image_id = index.find(image)
+    if image_id is None: raise ValueError(f"image {image[:100]!r} has no captions; name it as the captions do")
+    words = tuple(_words(phrase))
     box = np.array([row[corner] for corner in ("x1","y1","x2","y2")], float)
     limits = np.tile(sizes[image_id], 2) if pixels else np.ones(4)
     rounded = _ROUNDED*limits
     is_inside = ((box >= -rounded) & (box <= limits+rounded)).all() and (box[:2] < box[2:]).all() # False for NaN
     if not words or not is_inside:
-        raise ValueError(f"image {row['image'][:100]}: {row['phrase'][:100]!r} has no word, or its box {box.tolist()} is inverted or "
+        raise ValueError(f"image {image[:100]}: {phrase[:100]!r} has no word, or its box {box.tolist()} is inverted or "
                          f"outside 0..{limits[0]:g} x 0..{limits[1]:g} (fractions, or with pixels=True pixels)")
-    return image_id,words,tuple((np.clip(box, 0, limits)*np.tile(sizes[image_id], 2)/limits).tolist())
+    return image_id,phrase,words,tuple((np.clip(box, 0, limits)*np.tile(sizes[image_id], 2)/limits).tolist())
 
 def _link_phrases(captions, phrases):
     "Captions with a link for every place of every phrase; a phrase without a place becomes a caption."
@@ -185,11 +188,11 @@ def read_phrases(
     for where,row in table_rows(path, ("image","phrase","x1","y1","x2","y2"), {"filename": "image"}):
         try:
             if isinstance(row, str): raise ValueError(row)
-            image_id,words,box = _phrase_of_row(row, index, size_of, pixels)
-        except ValueError as e:
-            left_out.add(where, str(e))
+            image_id,phrase,words,box = _phrase_of_row(row, index, size_of, pixels)
+        except (TypeError, ValueError) as e: # JSON may hold anything, also long text in place of a number
+            left_out.add(where, str(e)[:400])
             continue
-        _,boxes = phrases.setdefault(image_id, {}).setdefault(words, (row["phrase"], []))
+        _,boxes = phrases.setdefault(image_id, {}).setdefault(words, (phrase, []))
         boxes.append(box)
     if not phrases: raise ValueError(f"{path} holds no phrases; {next(iter(left_out.values()), 'it has no rows')}")
     left_out.warn()

@@ -25,7 +25,7 @@ from .relevance import Relevance
 from .results import Measured, Result
 from .retrieval import NdcgRule, Protocol, folds, named_protocol, retrieval
 from .grounding import Grounding, grounding
-from .pairs import PairScores, score_pairs
+from .pairs import PairScores, require_images, score_pairs
 
 # %% ../../nbs/measure/06_evaluation.ipynb #aeed8915
 @dataclass(frozen=True, repr=False)
@@ -37,7 +37,7 @@ class Evaluation(MarkdownRepr):
     captions:Encoded # The encoded captions
     sim:Tensor # Similarity of every pair, `(images, captions)`
     relation_metrics:dict=field(default_factory=dict) # From `relation_distances`
-    pair_scores:PairScores|None=None # Of minimal pairs, where some were given
+    pair_scores:PairScores|None=None # Scores of minimal pairs, where some were given
     @property
     def result(self) -> Result:
         "All metrics as one measurement."
@@ -69,7 +69,7 @@ def evaluate(
     model:Encoder, # What to evaluate
     collection:Collection, # Images and captions
     protocol:str|Protocol="", # Name in `PROTOCOLS`, or a `Protocol`; all of the collection by default
-    relevance:Iterable[Relevance]=(), # Of its captions for its images, for NDCG
+    relevance:Iterable[Relevance]=(), # Relevance of its captions for its images, for NDCG
     ndcg:NdcgRule=NdcgRule(), # How NDCG is computed
     pooling:str="", # Pooling of the alignment to rank by; empty for the ranking of the model
     rerank:int=0, # Only of a cross-encoder: score the first k results of each query, ranked by its alignment; 0 for all
@@ -87,6 +87,7 @@ def evaluate(
     relevance = list(relevance)
     parts = folds(protocol, captions.image_of, len(collection)) # refuses a wrong number of images before anything is encoded
     for r in relevance: r.require_captions(captions)
+    if pairs is not None: require_images(pairs, collection)
     model.check_rerank(rerank, pooling)
     encoded_images = model.encode_images(collection, show_progress_bar=show_progress_bar)
     encoded_captions = model.encode_captions(collection, show_progress_bar=show_progress_bar)

@@ -27,7 +27,7 @@ from ..data.caption_files import read_captions
 from ..data.collection import Collection
 from ..data.words import matching_words, read_phrases, stop_words
 from ..model.encoder import Encoder
-from .results import Measured, Result
+from .results import OF_MODEL, Measured, Result
 
 # %% ../../nbs/measure/04_grounding.ipynb #ffb05212
 _WORD_POOLINGS = { # Cosines `(regions, words)` of a phrase to one number per region
@@ -45,7 +45,7 @@ class GroundingRule:
     threshold:Annotated[float, Field(gt=0, le=1)]=.5 # IoU from which a region lies on a box
     several_boxes:Literal["any","union"]="any" # Target where a phrase has several: any box, or their union (Flickr30k Entities)
     count:Literal["place","phrase"]="place" # Each place of a phrase counts, or each phrase of an image once, by the mean of its places
-    heat_threshold:Annotated[float, Field(ge=0, le=1)]=.5 # Of the box of a heat map: 0 is the map's lowest value, 1 its highest
+    heat_threshold:Annotated[float, Field(ge=0, le=1)]=.5 # Where the box of a heat map begins: 0 is the map's lowest value, 1 its highest
     @property
     def ignored_words(self) -> frozenset: return stop_words(self.stop_words) if self.stop_words else frozenset()
     def describe(self) -> dict: # Condition to text
@@ -73,7 +73,7 @@ class Grounded(NamedTuple):
     region:int|None # The chosen region, from 0; None where the encoder read no word of the phrase, or no region
     box:tuple|None # Pixels of the chosen region, `(x1,y1,x2,y2)`
     scores:dict # Each in [0,1], by metric
-    cosines:Tensor|None = None # Of each region with the phrase, `(regions,)`; None where `region` is None
+    cosines:Tensor|None = None # Cosine of each region with the phrase, `(regions,)`; None where `region` is None
     boxes:np.ndarray|None = None # Pixels of each region, `(regions, 4)`
     size:tuple|None = None # Width and height of the picture, pixels
     @property
@@ -212,7 +212,7 @@ def _linked_captions(collection, path, sizes):
 
 def marked_phrases(
     collection:Collection, # Images with boxes, captions and splits
-    phrases:str|Path="", # Table of phrases and boxes (.csv), folder of Flickr30k Entities, or captions with links (.json); none when empty
+    phrases:str|Path="", # Table of phrases and boxes (.csv, .tsv, .xlsx, .jsonl), folder of Flickr30k Entities, or captions with links (.json); none when empty
     pixels:bool=False, # The table's boxes are pixels of the pictures that the features come from; fractions otherwise
     bad:str="stop", # At a row of a table that cannot be used: `stop`, or `skip` it with a warning
 ) -> Collection|None: # The images that have phrases, with the phrases' captions
@@ -226,7 +226,7 @@ def marked_phrases(
                                 "or leave them out")
     sizes = store.sizes[[store.index[image_id] for image_id in collection.image_ids]]
     name = path.name
-    if ".csv" in path.suffixes:
+    if path.is_file() and ".json" not in path.suffixes:
         captions = read_phrases(path, collection.captions, sizes, pixels, bad)
         own = len(captions) - sum(len(collection.captions.of(collection.index[image_id])) for image_id in captions.image_ids)
         if own > 0: name += f", {own:,} read as captions of their own"
@@ -234,8 +234,6 @@ def marked_phrases(
     return Collection(store, captions, collection.pictures, name=name, about=collection.about)
 
 # %% ../../nbs/measure/04_grounding.ipynb #caa6dc00
-_OF_MODEL = ("model","models","changed","seed","commit","run") # conditions of a model, which its grounding shares
-
 @dataclass(frozen=True, repr=False)
 class PhraseGrounding(MarkdownRepr):
     "The grounding of phrases in each split of a collection; shows itself as a table."
@@ -284,6 +282,6 @@ def ground_phrases(
     for split in sorted(present, key=lambda s: (s != "train", s != "val", s)):
         part = phrases.split(split)
         measured[split] = grounding(model.alignments(part), part.captions.links, rule)
-    origin = {"file": phrases.name} | {name: value for name,value in (about or {}).items() if name in _OF_MODEL}
+    origin = {"file": phrases.name} | {name: value for name,value in (about or {}).items() if name in (*OF_MODEL,"models")}
     if origin.get("models", "single") != "single": origin["models"] = f"the first of an {origin['models']}"
     return PhraseGrounding(measured, rule, origin)

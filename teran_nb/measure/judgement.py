@@ -30,7 +30,7 @@ from ..model.encoder import Encoded, Encoder
 from ..zoo.papers import paper_table, published_row
 from .spice import Tuples, spice_scores
 from .relevance import rouge_blocks
-from .results import Measured, Result
+from .results import OF_MODEL, Measured, Result
 
 # %% ../../nbs/measure/07_judgement.ipynb #b404fbed
 def kendall_tau(
@@ -70,21 +70,24 @@ def _rated_rows(path, is_flickr8k):
         return
     for where,cells in table_rows(path, ("image","sentence","rating"), _COLUMNS):
         if isinstance(cells, str): raise ValueError(f"{path} {where} {cells}; correct it")
-        yield where,cells["image"],cells["sentence"],[cells[name] for name in cells if name.startswith("rating")]
+        for name in ("image","sentence"):
+            if isinstance(cells[name], str|int): continue
+            raise ValueError(f"{path} {where}: its {name} is {str(cells[name])[:60]}, no text; correct it")
+        yield where,str(cells["image"]),str(cells["sentence"]),[cells[name] for name in cells if name.startswith("rating")]
 
 def _numbers(ratings):
     "Ratings as numbers; empty where one is none."
     try: numbers = list(map(float, ratings))
-    except ValueError: return []
+    except (TypeError, ValueError, OverflowError): return [] # JSON may hold a list, or nothing
     return numbers if np.isfinite(numbers).all() else []
 
 def read_judgements(
     path:str|Path, # A file of Flickr8k, or a table with the columns `image`, `sentence` and `rating` (several begin so); .gz too
-    captions:Captions, # Of the images, such as `data.test.captions`
+    captions:Captions, # Captions of the images, such as `data.test.captions`
 ) -> Judgements: # By CLIPScore's protocol: a rated sentence is no reference of its image
     "Read what people rated."
     path = user_path(path)
-    is_flickr8k = bool(re.match(rf"[^\t\n]+\t{_CAPTION_ID}\t", read_text(path)))
+    is_flickr8k = path.suffix.lower() != ".xlsx" and bool(re.match(rf"[^\t\n]+\t{_CAPTION_ID}\t", read_text(path)))
     rows = list(_rated_rows(path, is_flickr8k))
     if not rows: raise ValueError(f"{path} has no ratings; name another file")
     names = {name for _,image,sentence,_ in rows for name in (image,sentence.rpartition("#")[0])}
@@ -93,12 +96,14 @@ def read_judgements(
     image_of = {name: image_id for name,image_id in found.items() if image_id is not None}
     references = dict(zip(captions.image_ids, map(list, captions.texts_by_image())))
     caption_of = {f"{name}#{k}": text for name in image_of for k,text in enumerate(references[image_of[name]])}
+    raters = len(rows[0][3])
     pairs = []
     for where,image,sentence,ratings in rows:
         numbers = _numbers(ratings)
         problem = ""
         if image not in image_of: problem = f"there is no image {image[:100]!r}; give the captions of all rated images"
-        elif not numbers: problem = f"{', '.join(ratings)[:100]} are no ratings; correct them"
+        elif not numbers: problem = f"{', '.join(map(str, ratings))[:100]} are no ratings; correct them"
+        elif len(numbers) != raters: problem = f"it has {len(numbers)} ratings, and the first row {raters}; correct it"
         elif (is_flickr8k or found[sentence.rpartition("#")[0]]) and sentence not in caption_of:
             problem = f"there is no caption {sentence[:100]!r}; give the captions of all images that are named"
         if problem: raise ValueError(f"{path} {where}: {problem}")
@@ -111,12 +116,15 @@ def read_judgements(
         else: pairs = [pair for pair in pairs if pair[1] not in references[pair[0]]]
     for image,sentence,_ in pairs:
         if sentence in references[image]: references[image].remove(sentence)
+    if not pairs:
+        raise ValueError(f"{path} rates captions of the pictures themselves only, which the protocol leaves out; "
+                         "name another file")
     ids,sentences,ratings = zip(*pairs)
     return Judgements(name, list(ids), list(sentences), np.array(ratings), {i: tuple(references[i]) for i in dict.fromkeys(ids)})
 
 # %% ../../nbs/measure/07_judgement.ipynb #7f1e8251
 def rouge_of(
-    sentences:Sequence[str], # Of one image
+    sentences:Sequence[str], # Sentences about one image
     references:Sequence[str], # The captions of the image
 ) -> np.ndarray: # In [0,1], `(sentences,)`
     "ROUGE-L of some sentences, by words without case and punctuation, as the tokeniser of COCO's evaluation has it."
@@ -124,7 +132,7 @@ def rouge_of(
     return next(rouge_blocks([words(text) for text in sentences], [[words(text) for text in references]], np.float64, 1))[:,0]
 
 def spice_of(
-    tuples:Tuples, # Of all sentences and references: `parse_tuples([*judgements.sentences, *judgements.references.values()])`
+    tuples:Tuples, # Tuples of all sentences and references: `parse_tuples([*judgements.sentences, *judgements.references.values()])`
 ) -> Callable: # A function of sentences and references, as `rouge_of`
     "SPICE of some sentences."
     def scores(sentences, references):
@@ -138,6 +146,10 @@ def _scores(metric, judgements, images):
     for pair,image_id in enumerate(judgements.image_ids): pairs_of.setdefault(image_id, []).append(pair)
     if isinstance(metric, Encoder):
         row = {name: i for i,name in enumerate(images.names)}
+        unknown = [image_id for image_id in pairs_of if image_id not in row]
+        if unknown:
+            raise ValueError(f"{len(unknown)} rated images are not among the images given, such as {unknown[0]}; "
+                             "give all of them")
         number = {text: i for i,text in enumerate(dict.fromkeys(judgements.sentences))}
         captions = metric.encode_captions(list(number)).to(metric.device)
     scores = np.empty(len(judgements))
@@ -148,8 +160,6 @@ def _scores(metric, judgements, images):
             scores[pairs] = sim[0].float().cpu()
         else: scores[pairs] = metric(sentences, judgements.references[image_id])
     return scores
-
-_OF_MODEL = ("model","changed","seed","commit","run") # conditions of a model, which its agreement shares
 
 @dataclass(frozen=True, repr=False)
 class Agreement(MarkdownRepr):
@@ -192,7 +202,7 @@ def judge(
     if several and isinstance(metric, Encoder):
         images = images if isinstance(images, Encoded) else metric.encode_images(images)
         images = images.to(metric.device)
-    about = {"model": name} | {key: value for key,value in (about or {}).items() if key in _OF_MODEL}
+    about = {"model": name} | {key: value for key,value in (about or {}).items() if key in OF_MODEL}
     return Agreement([(one, _scores(metric, one, images)) for one in several], about)
 
 # %% ../../nbs/measure/07_judgement.ipynb #a8d49642
@@ -220,7 +230,7 @@ def receipts(self:Agreement,
 
 # %% ../../nbs/measure/07_judgement.ipynb #d0e1c9c4
 def open_judgements(
-    captions:Captions, # Of the images
+    captions:Captions, # Captions of the images
     judgements:str|Path|Sequence=(), # A file for `read_judgements`, or several
 ) -> list[Judgements]:
     "The judgements that a workflow names."

@@ -39,9 +39,13 @@ class Relevance(MarkdownRepr):
         if values.ndim != 2 or values.dtype not in (np.float16,np.float32,np.float64):
             raise ValueError(f"relevance {self.name} is {values.dtype} of shape {values.shape}; it must be float16, "
                              "float32 or float64 in the byte order of this machine, (captions, images)")
-        if values.size and not (values.min() >= 0 and values.max() <= 1): # NaN compares as False
-            raise ValueError(f"relevance {self.name} lies between {values.min():.10g} and {values.max():.10g}; "
-                             "it must lie in [0,1]")
+        for i in range(0, len(values), 512): # of a memory map, some rows at a time
+            block = values[i:i+512]
+            outside = np.argwhere(~((block >= 0) & (block <= 1))) # a NaN is outside too
+            if len(outside):
+                row,column = outside[0]
+                raise ValueError(f"relevance {self.name} is {block[row,column]} in row {i+row}, column {column} (both from 0); "
+                                 "it must lie in [0,1]")
         object.__setattr__(self, "values", values)
     def _repr_markdown_(self):
         captions,images = self.values.shape
@@ -123,7 +127,7 @@ def _f_measure(lcs, lengths, reference_lengths, widths):
 def rouge_blocks(
     candidates:Sequence[str], # Captions
     references:Sequence[Sequence[str]], # All captions of each image
-    dtype:type=np.float32, # Of the scores
+    dtype:type=np.float32, # Dtype of the scores
     workers:int=-1, # Threads; -1 for one per core
 ) -> Iterator[np.ndarray]: # Some rows of `(candidates, images)` after the other
     "ROUGE-L of every candidate with every image, in bounded memory; computed in float64."
@@ -219,15 +223,8 @@ def _memory_map(path, shape):
                          f"needed are {needed} floats; it is for another split, or transposed")
     return values
 
-def _check_values(path, values, captions):
-    "Refuse numbers outside [0,1]; warn where captions are not more relevant for their own image than for another."
-    for i in range(0, len(values), 512):
-        block = values[i:i+512]
-        outside = np.argwhere(~((block >= 0) & (block <= 1))) # a NaN is outside too
-        if len(outside):
-            row,column = outside[0]
-            raise ValueError(f"{path} holds {block[row,column]} in row {i+row}, column {column} (both from 0); "
-                             "relevance lies in [0,1]")
+def _warn_of_another_split(path, values, captions):
+    "Warn where captions are not more relevant for their own image than for another."
     rows = np.arange(len(values))
     images = values.shape[1]
     of_own_image = values[rows,captions.image_of]
@@ -243,22 +240,18 @@ def read_relevance(
     kept:Captions|None=None, # The captions in use, where some images of the split were left out
 ) -> Relevance: # Memory-mapped where its rows or columns are consecutive in the file
     "Read precomputed relevance, checked against its split."
-    path = user_path(path)
-    require_file(path)
+    path = require_file(path)
     values = _memory_map(path, (len(captions),len(captions.image_ids)))
-    _check_values(path, values, captions)
-    relevance = Relevance(name, values, path.name, _captions_digest(captions))
+    with reading(path, "holds no relevance", "make or fetch it again"):
+        relevance = Relevance(name, values, path.name, _captions_digest(captions))
+    _warn_of_another_split(path, values, captions)
     return relevance if kept is None else _rows_in_use(relevance, captions, kept)
 
 def _rows_in_use(relevance, captions, kept):
     "The rows and columns of the captions and images in use."
     column_of = {image_id: i for i,image_id in enumerate(captions.image_ids)}
-    columns = [column_of.get(image_id, -1) for image_id in kept.image_ids]
-    new_column = np.full(len(column_of), -1)
-    new_column[columns] = np.arange(len(columns))
-    new_image_of = new_column[captions.image_of]
-    rows = np.flatnonzero(new_image_of >= 0)
-    rows = rows[np.argsort(new_image_of[rows], kind="stable")] # as `Captions.select` orders them
-    if -1 in columns or [captions.texts[i] for i in rows] != kept.texts:
+    columns = [column_of[image_id] for image_id in kept.image_ids if image_id in column_of]
+    rows = [row for column in columns for row in captions.of(column)] # as `Captions.select` orders them
+    if len(columns) < len(kept.image_ids) or [captions.texts[i] for i in rows] != kept.texts:
         raise ValueError(f"relevance {relevance.name} belongs to other images or captions; it is for another split")
     return Relevance(relevance.name, relevance.select(rows, columns).values, relevance.source, _captions_digest(kept))

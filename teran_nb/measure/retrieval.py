@@ -101,11 +101,10 @@ class Protocol:
     images:Count=0 # Images per fold; 0 for any number
     judged:bool=False # Also count what people judged to belong together, as `coco_judgements` reads it
 
-PROTOCOLS = {
-    "Flickr30k 1K": Protocol("Flickr30k 1K", 1, 1000),
-    "COCO 5K": Protocol("COCO 5K", 1, 5000),
-    "COCO 1K": Protocol("COCO 1K", 5, 1000),
-    "ECCV Caption": Protocol("ECCV Caption", 1, 5000, judged=True)}
+_PUBLISHED = (
+    Protocol("Flickr30k 1K", 1, 1000), Protocol("COCO 5K", 1, 5000), Protocol("COCO 1K", 5, 1000),
+    Protocol("ECCV Caption", 1, 5000, judged=True))
+PROTOCOLS = {protocol.name: protocol for protocol in _PUBLISHED}
 
 def named_protocol(
     protocol:str|Protocol, # Name in `PROTOCOLS`, a `Protocol`, or any other name
@@ -153,7 +152,7 @@ def _ideal_dcg(relevance, direction, k, gains):
 
 def ndcg_at_k(
     ranking:np.ndarray|Tensor, # Numbers of candidates from best to worst, none twice, `(queries, k)` or more columns
-    relevance:Relevance, # Of exactly these queries and candidates
+    relevance:Relevance, # Relevance of exactly these queries and candidates
     direction:Literal["t2i","i2t"], # `t2i`: queries are captions; `i2t`: queries are images
     k:int=25, # Number of results that count
     gains:str="exponential", # 2^rel - 1, as in the published tables; or `linear`, as eq. 7 prints
@@ -200,7 +199,7 @@ def several_right(
 
 # %% ../../nbs/measure/03_retrieval.ipynb #ccc61656
 def coco_judgements(
-    folder:str|Path|None=None, # Of other files in the layout of the package's; the package's by default
+    folder:str|Path|None=None, # Folder of other files in the layout of the package's; the package's by default
 ) -> dict: # `eccv`, `cxc`, and `pm` where its files are; for each direction, row of a query to rows of right candidates
     "What people say belongs together in COCO's 5K test split, in rows of its 5,000 images and 25,000 captions."
     package = find_spec("eccv_caption")
@@ -270,7 +269,7 @@ def retrieval(
     sim:Tensor|np.ndarray, # Similarities, `(images, captions)`
     image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`
     protocol:str|Protocol="all", # Name in `PROTOCOLS`, or a `Protocol`; any other name ranks all against all
-    relevance:Iterable[Relevance]=(), # Of all captions for all images, for NDCG
+    relevance:Iterable[Relevance]=(), # Relevance of all captions for all images, for NDCG
     ndcg:NdcgRule=NdcgRule(), # How NDCG is computed
     about:dict|None=None, # Further conditions of the numbers: model, seed, commit
 ) -> Result: # Recall@1, 5, 10, median and mean rank, NDCG@25 and registered metrics, in both directions
@@ -311,7 +310,7 @@ def chance(
     protocol:str|Protocol="all", # As in `retrieval`
     relevance:Iterable[Relevance]=(), # As in `retrieval`
     ndcg:NdcgRule=NdcgRule(), # As in `retrieval`
-) -> Result: # Of a model called `chance`
+) -> Result: # One line, of a model called `chance`
     "Evaluate random similarities; the mean of many draws where there are fewer than 250 images."
     relevance = list(relevance)
     generator = torch.Generator().manual_seed(0)

@@ -17,7 +17,7 @@ from PIL import Image
 
 from ..core.files import digest
 from ..core.show import MarkdownRepr, escape_markdown, markdown_table, progress
-from ..data.pictures import opaque, open_image, upright
+from ..data.pictures import MAX_PIXELS, opaque, open_image, upright, without_limit
 from ..data.collection import Collection
 
 # %% ../../nbs/photos/05_duplicates.ipynb #d1ef6392
@@ -89,9 +89,10 @@ def _read_hashes(collection):
         if not path: continue
         try:
             data = path.read_bytes()
-            with open_image(data) as im:
+            with without_limit(), open_image(data) as im:
+                if im.info.get("progressive") and math.prod(im.size) > 2*MAX_PIXELS: continue # it is decoded in full size
                 im.draft("RGB", (64,64)) # decodes a JPEG at reduced size
-                picture,_ = upright(im, max_pixels=math.inf) # Pillow has a limit of its own
+                picture,_ = upright(im, max_pixels=2*MAX_PIXELS)
         except Exception: continue # decoders raise any error on damaged files
         image_ids.append(image_id)
         hashes.append(difference_hash(picture))

@@ -105,7 +105,7 @@ class EfficientNet:
     @torch.inference_mode()
     def maps(self, pictures:Sequence[Image.Image]) -> Tensor: # `(n, 1280, rows, columns)`, in [0,6]
         "Feature maps of pictures."
-        return self.forward(torch.stack([self.preprocessing(picture) for picture in pictures]).to(self.device))
+        return self.forward(self.preprocessing.batch(pictures).to(self.device))
     def forward(self, x:Tensor) -> Tensor: # From preprocessed pictures `(n, 3, height, width)`; with gradients
         "Feature maps of preprocessed pictures."
         return self.model(x.contiguous(memory_format=torch.channels_last)).float()

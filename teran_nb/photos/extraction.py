@@ -6,7 +6,7 @@
 __all__ = ['extract_folder', 'rebuild_extractor']
 
 # %% ../../nbs/photos/04_extraction.ipynb #92f81982
-import io, platform
+import platform
 from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -21,7 +21,7 @@ from PIL import Image, __version__ as pillow_version
 from ..core.boxes import scale_boxes
 from ..core.files import atomic, digest, user_path
 from ..core.hub import no_download
-from ..core.show import progress
+from ..core.show import progress, small_jpeg
 from ..core.processes import keep_freed_memory, parallel_map, worker_count
 from ..data.pictures import find_pictures, read_picture
 from ..data.features import Features, FeatureWriter
@@ -46,16 +46,12 @@ def _read(job):
         picture,full_size = read_picture(path, max_side)
         size = picture.size
         content = extract_batch(extractor, [picture])[0] if extractor else np.asarray(picture)
-        if not thumbnails: return _Outcome(content, size, full_size)
-        file = io.BytesIO()
-        picture.thumbnail((256,256))
-        picture.save(file, "JPEG", quality=85)
-        return _Outcome(content, size, full_size, file.getvalue())
+        return _Outcome(content, size, full_size, small_jpeg(picture) if thumbnails else None)
     except Exception as e: # one file never ends the run
         return _Outcome(reason=str(e).removeprefix(f"{path} ") or type(e).__name__)
 
 # %% ../../nbs/photos/04_extraction.ipynb #555060a5
-def _extract_batch(outcomes, extractor):
+def _with_regions(outcomes, extractor):
     "The outcomes with regions, or a reason, in place of their pixels."
     pictures = [Image.fromarray(outcome.content) for outcome in outcomes if not outcome.reason]
     extracted = iter(extract_each(extractor, pictures))
@@ -77,7 +73,7 @@ def _outcomes(paths, extractor, batch_size, workers, thumbnails=False):
     with closing(outcomes):
         if in_reader: yield from outcomes
         else:
-            for batch in chunked(outcomes, batch_size): yield from _extract_batch(batch, extractor)
+            for batch in chunked(outcomes, batch_size): yield from _with_regions(batch, extractor)
 
 # %% ../../nbs/photos/04_extraction.ipynb #3eb09973
 def _select(files, folder, only):

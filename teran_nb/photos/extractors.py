@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['WHOLE_PICTURE', 'EXTRACTORS', 'ExtractedRegions', 'Extractor', 'PatchesConfig', 'open_backbone', 'Patches',
            'map_windows', 'WindowsConfig', 'Windows', 'Descriptors', 'DetectorConfig', 'best_boxes', 'DetectorBackbone',
-           'model_files', 'build_extractor', 'extract_batch', 'extract_each', 'extract_picture']
+           'box_features', 'model_files', 'build_extractor', 'extract_batch', 'extract_each', 'extract_picture']
 
 # %% ../../nbs/photos/03_extractors.ipynb #3a452a89
 import math
@@ -39,7 +39,7 @@ class ExtractedRegions(NamedTuple):
     "Regions of one picture, as an extractor gives them."
     features:np.ndarray # `(k, dim)`
     boxes:np.ndarray # `(x1,y1,x2,y2)` in pixels of the picture that was given, `(k, 4)`
-    confidences:np.ndarray|None=None # Of a detector, in [0,1], `(k,)`
+    confidences:np.ndarray|None=None # Confidence of a detector, in [0,1], `(k,)`
     classes:np.ndarray|None=None # Indices into `class_names`, `(k,)`
     views:np.ndarray|None=None # The same regions in other views of the picture, `(k, views, dim)`
 
@@ -62,7 +62,7 @@ class PatchesConfig:
     weights:str="" # Hugging Face name or folder, or `efficientnet-lite2`
     size:Count=0 # Pixels of the input's sides; 0 takes the image processor's
     mirrored:bool=False # Describe the mirrored picture too, as a second view of the same regions
-    precision:Literal["fp32","bf16"]="fp32" # Of the vision model
+    precision:Literal["fp32","bf16"]="fp32" # Precision of the vision model
 
 def open_backbone(
     name:str, # Hugging Face name, folder, or `efficientnet-lite2`
@@ -186,7 +186,7 @@ class DetectorConfig:
     prompts:tuple[str,...]=EVERYDAY_THINGS # Things that an open-vocabulary detector looks for
 
 def best_boxes(
-    boxes:Tensor, # Of one picture, pixels, `(n, 4)`
+    boxes:Tensor, # Boxes of one picture, pixels, `(n, 4)`
     confidences:Tensor, # `(n,)`
     config:DetectorConfig=DetectorConfig(), # How many, with which score and overlap
 ) -> Tensor: # Indices, highest confidence first
@@ -220,6 +220,16 @@ class DetectorBackbone:
             self.name += f" prompts={checksum[:8]}"
 
 # %% ../../nbs/photos/03_extractors.ipynb #06001d57
+def box_features(
+    backbone:Backbone|EfficientNet, # Made the map
+    feature_map:Tensor, # Map of one picture, `(dim, h, w)`
+    boxes:Tensor, # `(x1,y1,x2,y2)` as fractions of the picture, `(k, 4)`
+) -> Tensor: # `(k, dim)`
+    "The mean RoI-aligned feature of each box."
+    h, w = feature_map.shape[1:]
+    high, wide = backbone.covered((h,w))
+    return roi_align(feature_map, boxes*boxes.new_tensor([w/wide,h/high]*2)).mean((2,3))
+
 @patch
 def choose(self:DetectorBackbone,
     detected:Detections, # All boxes of one picture
@@ -241,10 +251,7 @@ def extract(self:DetectorBackbone,
     result = []
     for feature_map,picture,detected in zip(self.backbone.maps(pictures), pictures, self.detector(pictures)):
         chosen = self.choose(detected, picture.size)
-        h, w = feature_map.shape[1:]
-        high, wide = self.backbone.covered((h,w))
-        cells = chosen.boxes/chosen.boxes.new_tensor([*picture.size]*2)*chosen.boxes.new_tensor([w/wide,h/high]*2)
-        features = roi_align(feature_map, cells).mean((2,3))
+        features = box_features(self.backbone, feature_map, chosen.boxes/chosen.boxes.new_tensor([*picture.size]*2))
         result.append(ExtractedRegions(*(t.cpu().numpy() for t in (features, *chosen))))
     return result
 

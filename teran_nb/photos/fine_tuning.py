@@ -18,11 +18,10 @@ from torch import Tensor, nn
 
 from ..core.files import read_json, user_path, write_json
 from ..core.hub import loading
-from ..core.boxes import roi_align
 from ..data.features import Features
 from .vision import VISION_ERROR_WORDS, Backbone
 from .efficientnet import EfficientNet
-from .extractors import DetectorBackbone, Windows, map_windows, open_backbone
+from .extractors import DetectorBackbone, Windows, box_features, map_windows, open_backbone
 from .extraction import rebuild_extractor
 
 # %% ../../nbs/photos/07_fine_tuning.ipynb #67afcdf8
@@ -67,10 +66,10 @@ class LearningBackbone(nn.Module):
             if parameter.grad is None: parameter.requires_grad_(False)
             parameter.grad = None
     def read(self,
-        pictures:Sequence[Image.Image], # Of one batch, RGB
+        pictures:Sequence[Image.Image], # A batch, RGB
     ) -> Tensor: # `(n, 3, height, width)`, on the CPU
         "Preprocess pictures."
-        return torch.stack([self.backbone.preprocessing(picture) for picture in pictures])
+        return self.backbone.preprocessing.batch(pictures)
     def forward(self,
         pixels:Tensor, # From `read`
         geometry:Tensor, # Boxes as fractions of the picture, `(x1,y1,x2,y2, ...)`, `(n, regions, 4 or more)`
@@ -79,9 +78,7 @@ class LearningBackbone(nn.Module):
         h, w = maps.shape[2:]
         if self.regions == "cells": return maps.flatten(2).mT
         if self.regions == "windows": return map_windows((h,w))[0].to(maps) @ maps.flatten(2).mT
-        high, wide = self.backbone.covered((h,w))
-        cells = geometry[...,:4]*geometry.new_tensor([w/wide,h/high]*2)
-        return torch.stack([roi_align(feature_map, boxes).mean((2,3)) for feature_map,boxes in zip(maps, cells)])
+        return torch.stack([box_features(self.backbone, *pair) for pair in zip(maps, geometry[...,:4])])
 
 # %% ../../nbs/photos/07_fine_tuning.ipynb #20763e6c
 @patch

@@ -8,7 +8,7 @@ __all__ = ['Names', 'Sources', 'chosen_images', 'link_pictures', 'Prepared', 'so
 # %% ../../nbs/photos/06_prepare.ipynb #7a204b51
 import json, os, re, shutil, time, warnings
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 from typing_extensions import TypedDict
@@ -19,9 +19,9 @@ from pydantic import Strict
 from ..core.files import atomic, digest, file_stamps, locked, project_path, read_json, remove_leftovers, write_json
 from ..core.config import Count, checked, configuration, one_of, warn
 from ..core.processes import git_commit_hash
-from ..core.show import MarkdownRepr, escape_markdown, left_out_table, markdown_table, progress
+from ..core.show import MarkdownRepr, escape_markdown, left_out_table, markdown_table, progress, small_jpeg
 from ..data.captions import Captions, id_by_pattern, match_names, some_names
-from ..data.pictures import find_pictures, open_image, read_picture, upright_size, within
+from ..data.pictures import find_pictures, picture_size, read_picture, within
 from ..data.caption_files import read_captions
 from ..data.features import Features
 from ..data.formats import source_files
@@ -48,7 +48,7 @@ class Sources:
     images:Count=0 # Of those, this many at random; all when 0
     shard:str="" # Of those, one of n equal shares, such as `0/4`; shards are opened together by `join_collections`
     held_out:dict[str,Count]=field(default_factory=dict) # Images of each split, where captions name none: `{"val": 9}`
-    seed:int=0 # Of the random choices
+    seed:int=0 # Seed of the random choices
     # how they are read
     extractor_settings:dict=field(default_factory=dict) # Settings of the extractor: `size`, `top` ...
     caption_options:dict=field(default_factory=dict) # Options of `read_captions`: `per_image`, `image_ids` ...
@@ -119,8 +119,7 @@ def _read_captions(sources, image_ids, usable=None):
         warnings.simplefilter("always")
         captions = read_captions(path, **options)
         try:
-            matched = match_names(captions.image_ids, image_ids, sources.pattern)
-            captions = replace(captions, image_ids=[matched.get(name, name) for name in captions.image_ids])
+            captions = captions.renamed(image_ids, sources.pattern)
             captions = match_captions(captions, image_ids, sources.missing, needed)
             if sources.held_out: captions = captions.hold_out(sources.held_out, sources.seed)
         except ValueError as e: raise ValueError(f"{path}: {e}{_cure_of_names(captions, image_ids)}") from None
@@ -156,7 +155,7 @@ def _cure_of_names(captions, image_ids):
 
 # %% ../../nbs/photos/06_prepare.ipynb #ffa97e74
 def _extract(sources, files, work, extractor, batch_size, workers, device, show_progress_bar):
-    "Extract the chosen pictures."
+    "Features of the chosen pictures."
     captions,notes = _read_captions(sources, files)
     if captions is not None and captions.splits is None: # said now, because the work takes long
         warn(": ".join(notes[-1])) # at the call of `prepare`
@@ -171,17 +170,15 @@ def _picture_sizes(files, pattern):
     "Sizes of upright pictures, from the headers of their files, under every name that features may use."
     sizes = {}
     for image_id,path in files.items():
-        try:
-            with open_image(path) as im: sizes[image_id] = list(upright_size(im))
-        except Exception: # decoders raise any error on damaged files
-            continue # its features are reported as features without a size
+        try: sizes[image_id] = list(picture_size(path))
+        except Exception: continue # decoders raise any error on damaged files; such features are reported without a size
     shorter = {}
     for image_id,size in sizes.items(): # of two files of one image, `match_names` takes the first
         for name in (image_id.rpartition("/")[2], id_by_pattern(image_id, pattern)): shorter.setdefault(name, size)
     return shorter | sizes
 
 def _convert(sources, files, work, show_progress_bar):
-    "Convert published features."
+    "Published features in our format."
     sizes = sources.sizes or None
     if sizes == "pictures":
         sizes = work/"sizes.json"
@@ -206,7 +203,7 @@ def link_pictures(
         thumbnail.parent.mkdir(parents=True, exist_ok=True)
         try: small,_ = read_picture(picture, 256)
         except (OSError, ValueError): continue # a broken picture has none
-        with atomic(thumbnail) as unfinished: small.save(unfinished, "JPEG", quality=85)
+        with atomic(thumbnail) as unfinished: unfinished.write_bytes(small_jpeg(small))
     files = {image_id: picture.absolute() for image_id,picture in pictures.items() if picture}
     if files:
         common = os.path.commonpath([file.parent for file in files.values()])
@@ -240,7 +237,7 @@ class Prepared(MarkdownRepr):
         for file,note in self.manifest["notes"]: text += f"\n\n{escape_markdown(file)}: {escape_markdown(note)}"
         return text + left_out_table(self.left_out)
 
-# %% ../../nbs/photos/06_prepare.ipynb #ac91b8cb
+# %% ../../nbs/photos/06_prepare.ipynb #78b38217
 def _state(sources, extractor):
     "The sources with digests of their files: of the features, and of the captions."
     read = list(_files_in(sources.feature_options, "ids", "classes").values())
@@ -260,6 +257,18 @@ def _feature_state(state, sources):
     if not sources.split: free.append("held_out")
     return {name: value for name,value in state.items() if name not in free}
 
+def _other_captions(before, now):
+    "Whether two states differ in the content of the captions file and in nothing else."
+    return before != now and before | {"caption_files": now["caption_files"]} == now
+
+def sources_digest(
+    sources:Sources, # What a collection is made from
+    extractor:Extractor|None=None, # A built extractor, in place of that of the sources
+) -> str: # 16 hexadecimal digits
+    "A checksum that changes with the sources, their files and the extractor."
+    return digest(_state(sources, extractor))[:16]
+
+# %% ../../nbs/photos/06_prepare.ipynb #7a036149
 _Sealed = TypedDict("_Sealed", {"content": dict, "self": str}) # with the digest of the content
 
 def _write_sealed(path, content): write_json(path, {"content": content, "self": digest(content)})
@@ -284,85 +293,7 @@ def _open_prepared(output, state):
                               "or its pictures have changed since; choose another output, or remove it")
     return Prepared(output, manifest)
 
-def sources_digest(
-    sources:Sources, # What a collection is made from
-    extractor:Extractor|None=None, # A built extractor, in place of that of the sources
-) -> str: # 16 hexadecimal digits
-    "A checksum that changes with the sources, their files and the extractor."
-    return digest(_state(sources, extractor))[:16]
-
-def prepare(
-    sources:Sources, # What the collection is made from
-    output:str|Path, # New folder of the collection
-    extractor:Extractor|None=None, # A built extractor, in place of that of the sources
-    device:str="auto", # `auto`, `cpu` or `cuda`
-    batch_size:int=16, # Pictures in a batch of a network
-    workers:int|None=None, # Processes that read pictures; None for as many as suit
-    show_progress_bar:bool=True, # Whether to show progress
-) -> Prepared: # The complete collection
-    "Make a collection of pictures or published features, or open it if it exists; a stopped run continues."
-    output = project_path(output)
-    state = _state(sources, extractor)
-    if output.exists():
-        manifest = _manifest_of(output)
-        is_corrected = manifest and _other_captions(manifest["sources"], state)
-        if is_corrected: _reread_captions(sources, output, state, manifest, show_progress_bar)
-        return _open_prepared(output, state)
-    if sources.pictures and output.resolve().is_relative_to(sources.picture_folder.resolve()):
-        raise ValueError(f"{output} is inside the folder of pictures; choose another output")
-    work = output.with_name(f".{output.name}.preparing")
-    begun = (work/"features").exists() or (work/".features.unfinished").exists()
-    is_ours = begun or not work.exists()
-    path = work/"sources.json"
-    if begun and read_json(path, dict, f"remove {work}") != _feature_state(state, sources):
-        raise ValueError(f"{work} is unfinished work of other sources; repeat them, or remove that folder")
-    write_json(path, _feature_state(state, sources))
-    is_done = False
-    try:
-        with locked(work): # refused while another process prepares it
-            remove_leftovers(work)
-            manifest = _make(sources, work, extractor, device, batch_size, workers, show_progress_bar)
-            _write_sealed(work/"collection.json", {"sources": state} | manifest)
-            for name in ("sizes.json","sources.json"): (work/name).unlink(missing_ok=True)
-        os.replace(work, output)
-        is_done = True
-    finally: # after an error, work with features is kept
-        if is_ours and not is_done and not ((work/"features").exists() or (work/".features.unfinished").exists()):
-            shutil.rmtree(work, ignore_errors=True)
-    return _open_prepared(output, state)
-
-def _other_captions(before, now):
-    "Whether two states differ in the content of the captions file and in nothing else."
-    return before != now and before | {"caption_files": now["caption_files"]} == now
-
-def _reread_captions(sources, output, state, manifest, show_progress_bar):
-    "Read a corrected captions file into a collection that is complete; its features are kept."
-    with locked(output):
-        corrected = _make(sources, output, None, "cpu", 1, 1, show_progress_bar)
-        _write_sealed(output/"collection.json", {"sources": state} | corrected) # last, so that a killed run reads them again
-
-def _make(sources, work, extractor, device, batch_size, workers, show_progress_bar):
-    "Make features, captions and pictures in the work folder; gives what `collection.json` says of them."
-    start = time.perf_counter()
-    left_out = {}
-    files = find_pictures(sources.picture_folder, sources.bad, left_out) if sources.pictures else {}
-    if not (work/"features/manifest.json").is_file():
-        if sources.features: _convert(sources, files, work, show_progress_bar)
-        else: _extract(sources, files, work, extractor, batch_size, workers, device, show_progress_bar)
-    store = Features(work/"features").verify()
-    left_out |= store.extraction["left_out"]
-    existing = store.image_ids if sources.features else files
-    captions,notes = _read_captions(sources, existing, store.image_ids)
-    if captions is None: captions = Captions([], [], store.image_ids)
-    if sources.features: captions = captions.select(chosen_images(sources, captions.image_ids, captions.splits))
-    captions.save(work/"captions.json")
-    if sources.features: files = _pictures_of_features(sources, files, store.image_ids, left_out)
-    link_pictures(work, {image_id: files.get(image_id) for image_id in captions.image_ids}, show_progress_bar)
-    notes += _sideways(captions, store)
-    counts = _counts(Collection.open(work), left_out) | {"seconds": round(time.perf_counter()-start, 1)}
-    return {"extractor": store.extractor, "commit": git_commit_hash(), "notes": notes, "counts": counts,
-            "left_out": left_out}
-
+# %% ../../nbs/photos/06_prepare.ipynb #fb2951aa
 def _pictures_of_features(sources, files, image_ids, left_out):
     "The picture file of each image of published features; files of an image that has one come into `left_out`."
     repeated = {}
@@ -396,3 +327,72 @@ def _counts(collection, left_out):
     if features.class_names: counts["nothing detected, whole picture taken"] = features.extraction.get("undetected", 0)
     counts["boxes"] = "yes" if features.boxes is not None else "none: groundings cannot be drawn"
     return counts
+
+def _make(sources, work, make_features, show_progress_bar):
+    "Make captions, pictures and, where there are none, features in the work folder; gives what `collection.json` says of them."
+    start = time.perf_counter()
+    left_out = {}
+    files = find_pictures(sources.picture_folder, sources.bad, left_out) if sources.pictures else {}
+    if not (work/"features/manifest.json").is_file(): make_features(files)
+    store = Features(work/"features").verify()
+    left_out |= store.extraction["left_out"]
+    existing = store.image_ids if sources.features else files
+    captions,notes = _read_captions(sources, existing, store.image_ids)
+    if captions is None: captions = Captions([], [], store.image_ids)
+    if sources.features: captions = captions.select(chosen_images(sources, captions.image_ids, captions.splits))
+    captions.save(work/"captions.json")
+    if sources.features: files = _pictures_of_features(sources, files, store.image_ids, left_out)
+    link_pictures(work, {image_id: files.get(image_id) for image_id in captions.image_ids}, show_progress_bar)
+    notes += _sideways(captions, store)
+    counts = _counts(Collection.open(work), left_out) | {"seconds": round(time.perf_counter()-start, 1)}
+    return {"extractor": store.extractor, "commit": git_commit_hash(), "notes": notes, "counts": counts,
+            "left_out": left_out}
+
+# %% ../../nbs/photos/06_prepare.ipynb #34db920d
+def _reread_captions(sources, output, state, show_progress_bar):
+    "Read a corrected captions file into a collection that is complete; its features are kept."
+    with locked(output):
+        corrected = _make(sources, output, None, show_progress_bar)
+        _write_sealed(output/"collection.json", {"sources": state} | corrected) # last, so that a killed run reads them again
+
+def prepare(
+    sources:Sources, # What the collection is made from
+    output:str|Path, # New folder of the collection
+    extractor:Extractor|None=None, # A built extractor, in place of that of the sources
+    device:str="auto", # `auto`, `cpu` or `cuda`
+    batch_size:int=16, # Pictures in a batch of a network
+    workers:int|None=None, # Processes that read pictures; None for as many as suit
+    show_progress_bar:bool=True, # Whether to show progress
+) -> Prepared: # The complete collection
+    "Make a collection of pictures or published features, or open it if it exists; a stopped run continues."
+    output = project_path(output)
+    state = _state(sources, extractor)
+    if output.exists():
+        manifest = _manifest_of(output)
+        is_corrected = manifest and _other_captions(manifest["sources"], state)
+        if is_corrected: _reread_captions(sources, output, state, show_progress_bar)
+        return _open_prepared(output, state)
+    if sources.pictures and output.resolve().is_relative_to(sources.picture_folder.resolve()):
+        raise ValueError(f"{output} is inside the folder of pictures; choose another output")
+    work = output.with_name(f".{output.name}.preparing")
+    def is_begun(): return (work/"features").exists() or (work/".features.unfinished").exists()
+    begun = is_begun()
+    is_ours = begun or not work.exists()
+    path = work/"sources.json"
+    if begun and read_json(path, dict, f"remove {work}") != _feature_state(state, sources):
+        raise ValueError(f"{work} is unfinished work of other sources; repeat them, or remove that folder")
+    write_json(path, _feature_state(state, sources))
+    def make_features(files):
+        if sources.features: _convert(sources, files, work, show_progress_bar)
+        else: _extract(sources, files, work, extractor, batch_size, workers, device, show_progress_bar)
+    try:
+        with locked(work): # refused while another process prepares it
+            remove_leftovers(work)
+            manifest = _make(sources, work, make_features, show_progress_bar)
+            _write_sealed(work/"collection.json", {"sources": state} | manifest)
+            os.replace(work, output)
+            for name in ("sizes.json","sources.json"): (output/name).unlink(missing_ok=True) # needed to continue, until now
+    except BaseException: # work with features is kept
+        if is_ours and not is_begun(): shutil.rmtree(work, ignore_errors=True)
+        raise
+    return _open_prepared(output, state)

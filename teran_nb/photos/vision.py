@@ -40,8 +40,8 @@ class Preprocessing:
     shortest:_Side=1 # Pixels of the shorter side, where the picture keeps its shape
     longest:Annotated[int, Field(ge=1)]=_NO_LIMIT # Most pixels of the longer side, where the picture keeps its shape
     square:bool=False # Whether black is added to the right or below to make it square first (OWLv2)
-    mean:tuple[_Mean,_Mean,_Mean]=(0.,0.,0.) # Of each channel
-    std:tuple[_Scale,_Scale,_Scale]=(1.,1.,1.) # Of each channel
+    mean:tuple[_Mean,_Mean,_Mean]=(0.,0.,0.) # Mean of each RGB channel
+    std:tuple[_Scale,_Scale,_Scale]=(1.,1.,1.) # Standard deviation of each RGB channel
     factor:_Scale=1/255 # What bytes are multiplied by
     resample:Annotated[int, Field(ge=0, le=5)]=2 # Filter of Pillow: 2 bilinear, 3 bicubic
 
@@ -62,6 +62,9 @@ class Preprocessing:
         h, w = self.shape(picture.size)
         x = np.asarray(picture.resize((w,h), self.resample), dtype=np.float32)*np.float32(self.factor)
         return torch.from_numpy(((x - np.float32(self.mean))/np.float32(self.std)).transpose(2,0,1).copy())
+    def batch(self, pictures:Sequence[Image.Image]) -> Tensor: # `(n, 3, height, width)`; the pictures get one size
+        "The input for several pictures."
+        return torch.stack([self(picture) for picture in pictures])
 
 # %% ../../nbs/photos/00_vision.ipynb #2739fec7
 VISION_ERROR_WORDS = { # Arguments of `loading` and `load_from_hub`, for errors
@@ -135,8 +138,8 @@ def save_random_vision(
     config:PretrainedConfig, # Its architecture, such as `ViTConfig(**TINY_VISION)`
     auto:type=AutoModel, # An auto class of transformers
     spread:float=1, # Factor of the weights; far above 1, the boxes of a detector differ
-    seed:int=0, # Of the weights
-    **settings, # Of its image processor, beside the usual ones
+    seed:int=0, # Seed of the weights
+    **settings, # Settings of its image processor, beside the usual ones
 ) -> str: # The folder
     "Save a model with random weights, to try code without a download."
     seed_everything(seed)
@@ -260,7 +263,7 @@ class Backbone:
     @torch.inference_mode()
     def maps(self, pictures:Sequence[Image.Image]) -> Tensor: # `(n, dim, h, w)`, float32
         "Feature maps of pictures."
-        return self.forward(torch.stack([self.preprocessing(picture) for picture in pictures]).to(self.device))
+        return self.forward(self.preprocessing.batch(pictures).to(self.device))
     def forward(self, x:Tensor) -> Tensor: # From preprocessed pictures `(n, 3, height, width)`; with gradients
         "Feature maps of preprocessed pictures."
         inputs = {"pixel_values": x, **self.options}

@@ -259,11 +259,13 @@ def read_all_pictures(folder):
 def make_phrases(folder):
     rows = ["filename,phrase,x1,y1,x2,y2", *(f"im{i}.jpg,a kite,0.1,0.2,0.{3 + i},0.9" for i in range(5))]
     (folder / "phrases.csv").write_text("\n".join(rows))
+    lines = [{"image": f"im{i}", "phrase": "a kite", "x1": 0.1, "y1": 0, "x2": 0.5, "y2": 1} for i in range(5)]
+    (folder / "phrases.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
 
-def read_some_phrases(folder):
+def read_some_phrases(path):
     captions = Captions([f"a kite {i}" for i in range(5)], range(5), [f"im{i}" for i in range(5)], np.full((5, 2), 100))
-    return read_phrases(folder / "phrases.csv", captions)
+    return read_phrases(path, captions)
 
 
 def packed_digest(packed):
@@ -437,7 +439,7 @@ def make_pairs(folder):
 
 def pairs_hold(pairs):
     texts = all(pair.true_caption.strip() and pair.false_caption.strip() and pair.true_caption != pair.false_caption for pair in pairs)
-    return texts and all(pair.box is None or np.isfinite(pair.box).all() for pair in pairs)
+    return texts and all(pair.box is None or np.isfinite(np.array(pair.box, float)).all() for pair in pairs)
 
 
 RATED = Captions(["a kite", "a house", "a boat"], [0, 1, 2], ["a", "b", "c"])
@@ -446,6 +448,8 @@ RATED = Captions(["a kite", "a house", "a boat"], [0, 1, 2], ["a", "b", "c"])
 def make_ratings(folder):
     (folder / "expert.tsv").write_text("a.jpg\tb.jpg#0\t1\t2\t1\nb.jpg\tb.jpg#0\t4\t4\t3\nc.jpg\ta.jpg#0\t2\t1\t1\n")
     (folder / "mine.csv").write_text("image,sentence,rating\na.jpg,a kite,4\nb.jpg,a boat,1.5\n")
+    rows = [{"image": "a.jpg", "sentence": "a kite", "rating": 4, "rating 2": 3}, {"image": "b", "sentence": "a.jpg#0", "rating": 1.5, "rating 2": 2}]
+    (folder / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
 
 
 def ratings_hold(judgements):
@@ -479,7 +483,8 @@ READERS = [
     Reader("captions: token", copied("captions/flickr.token"), captions_reader("flickr.token"), captions_hold),
     Reader("captions: entities", copied("captions/entities"), captions_reader("entities"), captions_hold),
     Reader("captions: json.gz", compressed_captions, captions_reader("captions.json.gz"), captions_hold),
-    Reader("phrases", make_phrases, read_some_phrases, captions_hold),
+    Reader("phrases", make_phrases, lambda f: read_some_phrases(f / "phrases.csv"), captions_hold, only="phrases.csv"),
+    Reader("phrases: lines", make_phrases, lambda f: read_some_phrases(f / "phrases.jsonl"), captions_hold, only="phrases.jsonl"),
     Reader("sizes: csv", copied("formats/sizes.csv"), lambda f: read_sizes(f / "sizes.csv"), sizes_hold),
     Reader("sizes: json", copied("formats/teran/sizes.json"), coco_sizes, sizes_hold),
     Reader("class names", copied("formats/classes.txt"), lambda f: read_class_names(f / "classes.txt"), names_hold),
@@ -533,6 +538,7 @@ READERS = [
     Reader("pairs: any", made(make_pairs), lambda f: [*read_pairs(f / "aro.json", f).items, *read_pairs(f / "examples.jsonl", f).items], pairs_hold, only="[ae]*.json*"),
     Reader("ratings: flickr8k", make_ratings, lambda f: read_judgements(f / "expert.tsv", RATED), ratings_hold, only="expert.tsv"),
     Reader("ratings: table", make_ratings, lambda f: read_judgements(f / "mine.csv", RATED), ratings_hold, only="mine.csv"),
+    Reader("ratings: lines", make_ratings, lambda f: read_judgements(f / "mine.jsonl", RATED), ratings_hold, only="mine.jsonl"),
     Reader("coco judgements", make_judged, lambda f: coco_judgements(f), judged_hold),
     Reader("stop-words", lambda f: (f / "words.txt").write_text("a\nthe\nof"), lambda f: stop_words(str(f / "words.txt")), lambda w: all(type(x) is str and x for x in w)),
     Reader("website", make_site, _previous_files, lambda names: all(".." not in name and not name.startswith("/") for name in names), only="site.json"),
