@@ -29,8 +29,7 @@ from teran_nb.core.processes import seed_everything
 from teran_nb.core.show import markdown_table
 from teran_nb.look.explorer import Explorer, static_page
 from teran_nb.look.view import Thumbnails
-from teran_nb.data.features import Features
-from teran_nb.data.features import FeatureWriter
+from teran_nb.data.features import Features, FeatureWriter
 from teran_nb.data.collection import Collection
 from teran_nb.look.finder import Finder
 from teran_nb.model.encoder import Encoded
@@ -168,7 +167,7 @@ def in_browser(world, index, run, n, screenshot):
     rng,took,answered,cpu,after = np.random.default_rng(1),[],[],[],[]
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as p:
         folder = Path(folder)
-        code = f"from explore import explorer\nexplorer({str(Path(world).resolve())!r}, {str(Path(index).resolve())!r}, {str(Path(run).resolve())!r})"
+        code = f"from explore import explorer\nexplorer({str(Path(world).resolve())!r}, {str(Path(index).resolve())!r}, {str(Path(run).resolve()) if Path(run).exists() else run!r})"
         kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}}
         nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)], metadata=kernel), folder/"page.ipynb")
         server,address = laboratory(folder)
@@ -219,7 +218,7 @@ def main():
     p.add_argument("--candidates", type=int, default=0, help="of the index, as of a larger one")
     p.add_argument("--world", default="", help="folder in which the pictures stay, and with `--index` the model and the index")
     p.add_argument("--opened", default="", help="folder of an index that is there already")
-    p.add_argument("--run", default="runs/scenes-teran-mrsw", help="the model of that index")
+    p.add_argument("--run", default="runs/scenes-teran-mrsw", help="the model of that index, as of `load_model`")
     p.add_argument("--browser", action="store_true", help="the explorer in JupyterLab and Chromium, over `--opened`")
     p.add_argument("--screenshot", default="", help="picture file of the page after the last sentence, with `--browser`")
     p.add_argument("--quick", action="store_true")

@@ -18,6 +18,29 @@ with pretend.Pretending():
         try: refused()
         except (RuntimeError, TypeError) as e: print(type(e).__name__)
 """
+SIDES = """
+import tempfile
+import torch, pretend
+from teran_nb.core.packed import length_mask
+from teran_nb.data.collection import toy_collection
+from teran_nb.model.heads import GPO
+from teran_nb.model.network import untrained_model
+GPO.weights = lambda gpo, lengths: length_mask(lengths)*gpo.score.weight[0,0] # the device that is pretended has no GRU
+held = pretend.register()
+toy = toy_collection(tempfile.mkdtemp())
+texts = toy.captions.texts[:3]
+for head in ("alignment", "global", "both", "weighted", "gpo", "crossgraph", "joint"):
+    model = untrained_model(toy, training_heads=(head,), ranking_head=head, pooling="mravgw")
+    images, captions = model.encode_images(toy), model.encode_captions(texts)
+    want = model.similarity(images, captions).detach()
+    with pretend.device():
+        model.to(pretend.GPU)
+        assert model.device == pretend.GPU
+        for sides in ((images, captions), (images, texts), (toy, captions), (images.to(pretend.GPU), texts), (toy, texts)):
+            got = model.similarity(*sides).detach().cpu()
+            torch.testing.assert_close(torch.as_tensor(got), want, rtol=1e-4, atol=1e-4)
+    print(head)
+"""
 CONSE = """
 import torch, pretend
 from teran_nb import load_data, load_model
@@ -42,6 +65,10 @@ def run(*command):
 
 def test_what_a_gpu_refuses_is_refused():
     assert run("-c", MIXED) == ["RuntimeError", "TypeError", "RuntimeError"]
+
+
+def test_encoded_images_and_a_sentence_meet_on_one_device():
+    assert run("-c", SIDES) == ["alignment", "global", "both", "weighted", "gpo", "crossgraph", "joint"]
 
 
 @pytest.mark.slow

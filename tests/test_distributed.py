@@ -46,6 +46,15 @@ def test_the_first_error_is_shown(tmp_path):
 
 
 @pytest.mark.slow
+def test_two_processes_are_recorded_and_write_for_tensorboard(tmp_path):
+    pytest.importorskip("tensorboard")
+    run = train(recipe("teran-mrsw", "tiny", epochs=1), load_data(world="tiny"), tmp_path / "run", "cpu", processes=2, tensorboard=True)
+    assert json.loads((run.folder / "environment.json").read_text())["processes"] == 2
+    assert list((run.folder / "tensorboard").iterdir())
+    assert not (run.folder / "launch.json").exists()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["teran-symm", "tern-align", "iais-distributed"])
 def test_two_processes_are_one(model, tmp_path):
     done = subprocess.run([*TORCHRUN, __file__, model, str(tmp_path)], capture_output=True, text=True, timeout=200)

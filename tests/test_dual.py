@@ -104,6 +104,14 @@ def test_every_family_explains_a_picture(kind, drawn, tmp_path):
         assert encoder.similarity([image, given], [text, ""]).isfinite().all()
 
 
+def test_a_matching_head_ranks_again(drawn, tmp_path):
+    blip = DualEncoder(load_model(toy_folder("blip", tmp_path / "blip")).family)
+    few = drawn.select(range(4))
+    first, again = evaluate(blip, few), evaluate(blip, few, rerank=2)
+    assert again.result.only.about["rerank"] == 2
+    assert (first.sim != again.sim).any()
+
+
 def test_windows_ground_too(drawn, clip):
     model = DualEncoder(load_model(clip).family, DualConfig(regions="windows", scales=(1, 2)))
     alignment = model.align(drawn[0], drawn.captions.texts[0])

@@ -46,15 +46,17 @@ def test_claims_are_of_rows():
     (FAILS, [.5, .51, .5], [.1, .1, .11], "agrees"),
 ])
 def test_verdicts(claim, better, worse, expected):
-    assert verdict(claim, better, worse) == expected
+    assert verdict(claim, claim_interval(claim, better, worse), better, worse) == expected
 
 
 def test_one_seed_is_decided_by_its_queries():
     first = np.arange(100) < 50
-    assert verdict(BETTER, [.5], [.1], queries=(first, np.arange(100) < 10)) == "agrees (one seed)"
-    assert verdict(BETTER, [.5], [.49], queries=(first, np.arange(100) % 2)) == "undecided (one seed)"
+    by_query = claim_interval(BETTER, [.5], [.1], (first, np.arange(100) < 10))
+    assert verdict(BETTER, by_query, [.5], [.1]) == "agrees (one seed)"
+    by_query = claim_interval(BETTER, [.5], [.49], (first, np.arange(100) % 2))
+    assert verdict(BETTER, by_query, [.5], [.49]) == "undecided (one seed)"
     assert claim_interval(BETTER, [.5], [.1]) is None
-    assert verdict(BETTER, [.5, .52], [.1, .12], chance_level=.2) == "not learned"
+    assert verdict(BETTER, claim_interval(BETTER, [.5, .52], [.1, .12]), [.5, .52], [.1, .12], chance_level=.2) == "not learned"
 
 
 def test_findings_of_a_table():

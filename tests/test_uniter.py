@@ -124,7 +124,7 @@ def test_scores_and_attention_are_those_of_the_published_code(published):
         matching = reference.itm_output(reference.uniter.pooler(states[-1]))[:, 1].view(3, 5)
     base = load_model(folder / "uniter-base.pt", text=str(folder / "tokenizer"))
     torch.testing.assert_close(base.similarity(images, captions), matching, atol=2e-5, rtol=1e-4)
-    assert set(base.left_out) == {"cls.predictions.bias", "feat_regress.bias", "itm_output.weight", "itm_output.bias", "uniter.img_embeddings.mask_embedding.weight"}
+    assert set(base.unused_weights) == {"cls.predictions.bias", "feat_regress.bias", "itm_output.weight", "itm_output.bias", "uniter.img_embeddings.mask_embedding.weight"}
     for layer in (1, 2, 3):  # IAIS: heads averaged, [CLS] and [SEP] left out, each block by itself
         pair, words, regions = 3, len(tokenizer(TEXTS[3])["input_ids"]) - 2, 4
         attention, x = reference.uniter.encoder.layer[layer-1].attention.self, states[layer-1][pair:pair+1]

@@ -53,7 +53,7 @@ def _reference(table, metric):
 CURVES = ("t2i_r1","i2t_r1","t2i_ndcg_rouge","t2i_ndcg_spice","grounding","iais_singular","iais_distributed","isda")
 
 def show_curves(
-    epochs:History|pd.DataFrame, # Of one training; or a row for each `line`, `seed` and `epoch`, as `read_epochs` gives it
+    epochs:History|pd.DataFrame, # Epochs of one training; or a row for each `line`, `seed` and `epoch`, as `read_epochs` gives it
     metrics:Sequence[str]=CURVES, # One panel per metric; metrics that were not measured are left out
 ) -> list[Axes]: # One axis per metric
     "Each metric over the epochs of one model or of several, on a scale of its own."
@@ -122,7 +122,7 @@ def _published_values(names, metric):
     return of_protocol(protocol),protocol
 
 def show_lines(
-    results:Result, # Of models, by the names of their lines
+    results:Result, # Numbers of models, by the names of their lines
     metrics:Sequence[str]=("t2i_r1","i2t_r1"), # One panel per metric; metrics that were not measured are left out
 ) -> list[Axes]: # One axis per metric
     "Each metric of every line, with its spread over the seeds and its published value."
@@ -155,7 +155,7 @@ def show_lines(
 
 # %% ../../nbs/look/07_charts.ipynb #b686f071
 def show_pairs(
-    scores:dict[str,PairScores], # Of models asked the same pairs, by their names
+    scores:dict[str,PairScores], # Scores of models asked the same pairs, by their names
     ax:Axes|None=None, # Where to draw
 ) -> Axes:
     "Share of minimal pairs that each model has right, in %, with chance."
@@ -182,7 +182,7 @@ def show_pairs(
 _RANKERS = {"weighted": "learned weights", "gpo": "GPO", "global": "global vector"} # Titles of heads
 
 def show_board(
-    results:Result, # Of `compare`; the lines of a board have the conditions `ranker` and `loss`
+    results:Result, # What `compare` gives; the lines of a board have the conditions `ranker` and `loss`
     metric:str="t2i_r1", # A metric in [0,1]
     ax:Axes|None=None, # Where to draw
 ) -> Axes:
@@ -204,7 +204,7 @@ def show_board(
 
 # %% ../../nbs/look/07_charts.ipynb #be07002b
 def show_relations(
-    related:dict[str,WordRelations], # Of one pair, by the names of the models, as from `attention_maps`
+    related:dict[str,WordRelations], # Relations of one pair, by the names of the models, as from `attention_maps`
 ) -> list[Axes]: # Two axes for each model
     "Attention among words and among the best regions of these words, on one scale (IAIS Fig. 7)."
     if not related: return empty_figure("no model here reads picture and sentence together")

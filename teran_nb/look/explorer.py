@@ -143,7 +143,7 @@ class Explorer:
 # %% ../../nbs/look/05_explorer.ipynb #78a83385
 @patch
 def act(self:Explorer,
-    action:Callable[[],object], # Of a reader, such as a search
+    action:Callable[[],object], # What a reader asks for, such as a search
 ) -> None:
     "Run an action and show the result. An error is shown on the page; the finder is then as it was before."
     self.status.value = '<p class="quiet" role="status">working …</p>'

@@ -110,7 +110,7 @@ def shortened(
 
 # %% ../../nbs/look/00_figures.ipynb #1f8f7973
 def content_words(
-    words:Sequence[str], # Of a caption, in reading order
+    words:Sequence[str], # Words of a caption, in reading order
 ) -> list[int]: # Indices of the words that are drawn; a word's number is its place in this list, from 1
     "The words of a caption that figures draw."
     def is_mark(c): return unicodedata.category(c)[0] in "PZC" or unicodedata.category(c) in ("Sm","Sc","Sk")
@@ -228,9 +228,9 @@ def _badge_spots(boxes, widths, height, size):
 def draw_box(
     ax:Axes, # Where to draw
     box:Sequence[float], # `(x1,y1,x2,y2)` in the axis' units
-    colour:str, # Of the line; a white line under it separates it from the picture
-    style:str="-", # Of the line
-    width:float=1.8, # Of the line, points
+    colour:str, # Colour of the line; a white line under it separates it from the picture
+    style:str="-", # Line style of matplotlib
+    width:float=1.8, # Width of the line, points
 ) -> None:
     "One box."
     x1,y1,x2,y2 = box
@@ -247,7 +247,7 @@ def _badge(x, y, text, colour, fontsize, **more):
 
 # %% ../../nbs/look/00_figures.ipynb #78e73018
 def points_wide(
-    ax:Axes, # Of a picture
+    ax:Axes, # Axis that shows a picture
 ) -> float: # Points
     "About how wide the picture of an axis will be; the layout is known only when the figure is drawn."
     place = ax.get_position(original=True).transformed(ax.figure.transSubfigure)
@@ -257,15 +257,15 @@ def points_wide(
     return 72*spread*min(place.width, place.height*abs((right-left)/(top-bottom)))
 
 def badge_fontsize(
-    ax:Axes, # Of a picture
+    ax:Axes, # Axis that shows a picture
 ) -> float: # Points
     "Size of the letters in badges and legend: larger in a wide picture."
     return float(np.clip(points_wide(ax)/30, 6.5, 8.5))
 
 # %% ../../nbs/look/00_figures.ipynb #5c19f9c4
 def draw_credit(
-    ax:Axes, # Of a picture
-    credit:str, # Of the picture; nothing is drawn for an empty one
+    ax:Axes, # Axis that shows a picture
+    credit:str, # Credit of the picture; nothing is drawn for an empty one
 ) -> None:
     "Who made a picture, small below it."
     if not credit: return
@@ -275,7 +275,7 @@ def draw_credit(
 
 # %% ../../nbs/look/00_figures.ipynb #ddb8895c
 def draw_boxes(
-    ax:Axes, # Of a picture
+    ax:Axes, # Axis that shows a picture
     boxes:Sequence|np.ndarray, # `(x1,y1,x2,y2)` each
     badges:Sequence[str], # Text of each badge
     size:tuple, # Width and height of the picture
@@ -298,7 +298,7 @@ def draw_boxes(
 
 # %% ../../nbs/look/00_figures.ipynb #2553be32
 def badge_legend(
-    ax:Axes, # Of a picture with badges
+    ax:Axes, # Axis that shows a picture with badges
     entries:Sequence[tuple], # `(badge, colour, text)` each
     notes:Sequence[str]=(), # Sentences above them; empty ones are left out
 ) -> int: # About how many lines it takes

@@ -205,7 +205,7 @@ def ask_by_picture(self:Finder,
 
 @patch
 def ask_by_upload(self:Finder,
-    content:bytes, # Of a picture file
+    content:bytes, # Content of a picture file
     name:str="your picture", # Shown beside it
 ) -> Finder: # Itself
     "Search captions by a picture of your own, of at most 10 MB."
@@ -384,7 +384,7 @@ def page_count(self:Finder) -> int:
 @patch
 def choose(self:Finder,
     shown:Sequence[str]=(), # Names of models; as they are when empty
-    pooling:str|None=None, # Of the alignment; empty: each model's own score
+    pooling:str|None=None, # How the alignment is pooled; empty: each model's own score
     rerank:int|None=None, # Pairs of each query that a cross-encoder scores itself; 0: all
     split:str="", # Part of the collection
 ) -> Finder: # Itself

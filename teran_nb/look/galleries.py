@@ -248,7 +248,7 @@ def show_phrases(
 
 # %% ../../nbs/look/02_galleries.ipynb #7e22a71f
 def unread_words(
-    words:CaptionWords, # Of an encoded sentence
+    words:CaptionWords, # Words of an encoded sentence
 ) -> list[str]: # All of whose pieces are unknown to the tokenizer; none where a model does not name its pieces
     "The words that a model reads as any other unknown word."
     pieces_of = {}
@@ -287,7 +287,7 @@ class RegionMatch:
     "The region of one image that fits a word best."
     image:int # Row of the image in the collection
     region:int # Row of the region in the image
-    cosine:float # Of the region with the word, in [-1,1]
+    cosine:float # Cosine of the region with the word, in [-1,1]
     name:str="" # The image's id
     box:tuple[float,...]|None=None # `(x1,y1,x2,y2)`, pixels; None where not known
     size:tuple[float,float]|None=None # Width and height of the picture; None where not known
@@ -301,7 +301,7 @@ class RegionMatch:
 
 # %% ../../nbs/look/02_galleries.ipynb #9f7449ed
 def best_regions(
-    vector:Tensor, # Of a word, `(dim,)`, such as `word_vector` gives
+    vector:Tensor, # Vector of a word, `(dim,)`, such as `word_vector` gives
     images:Encoded|Index, # Images of a collection
     k:int=12, # Number of matches
 ) -> list[RegionMatch]: # The best region of each of the `k` best images, the highest cosine first

@@ -97,7 +97,7 @@ def _thumbnails(ax, alignment, regions):
 # %% ../../nbs/look/01_show.ipynb #ac5d0bc3
 def show_alignments(
     alignments:Sequence[Alignment], # Two or more
-    titles:Sequence[str]=(), # Of each; its caption by default
+    titles:Sequence[str]=(), # Title of each; its caption by default
 ) -> list[Axes]: # One axis per alignment
     "Alignments side by side on one colour scale."
     for alignment in alignments: _require_words(alignment)
@@ -279,7 +279,7 @@ def _by_importance(regions):
 # %% ../../nbs/look/01_show.ipynb #1c2b8b09
 def show_regions(
     image:Image, # An image
-    class_names:Sequence[str]=(), # Of the detector, such as `collection.features.class_names`
+    class_names:Sequence[str]=(), # Names of the detector's classes, such as `collection.features.class_names`
     k:int=6, # Boxes with a number, at most
     ax:Axes|None=None, # Where to draw
 ) -> Axes:
@@ -330,7 +330,7 @@ def _receipt_rows(alignment, other):
     return [*rows,(REST,*missing)] if max(map(abs, missing)) > .005 else rows
 
 # %% ../../nbs/look/01_show.ipynb #3f247711
-_RIGHT_EDGES = (.74,.86,.99) # Of the numbers, as shares of the axis' width
+_RIGHT_EDGES = (.74,.86,.99) # Where numbers end, as shares of the axis' width
 
 def _receipt_table(ax, rows, names, total):
     "Numbers right of the bars, and their sums below a line."

@@ -53,7 +53,7 @@ class AlignmentView:
 
 # %% ../../nbs/look/03_view.ipynb #16f52bf8
 def gaps_of(
-    alignment:Alignment, # Of an image and a caption
+    alignment:Alignment, # One image and one caption
 ) -> list[str]:
     "The text before each word of the caption, and the text after the last."
     starts = [start for start,_ in alignment.spans]+[len(alignment.caption)]
@@ -138,7 +138,7 @@ class Thumbnail(NamedTuple):
     address:str # A data URI, or a file beside the page; empty where there is no picture
     size:tuple[int,int] # Width and height, pixels; of an empty frame where there is no picture
     missing:str="" # Reason why there is none
-    credit:str="" # Of the picture
+    credit:str="" # Credit of the picture
     @property
     def ratio(self) -> float: return self.size[0]/self.size[1] # Width by height
 
@@ -155,7 +155,7 @@ class Thumbnails:
         self.files = [] # that were written, relative to the folder
         self.small = lru_cache(None if folder else 400)(self._small) # data URIs stay in memory
     def __call__(self,
-        image:Image, # Of the collection, or an uploaded one
+        image:Image, # An image of the collection, or an uploaded one
     ) -> Thumbnail:
         "The thumbnail of an image."
         if image.has_picture and image.path is None: return self._inside(image.picture())
@@ -179,7 +179,7 @@ class Thumbnails:
 
 # %% ../../nbs/look/03_view.ipynb #5a944165
 def collection_title(
-    name:str, # Of a `Collection`, such as `scenes-v1-s1-60-20-20 test`
+    name:str, # Name of a `Collection`, such as `scenes-v1-s1-60-20-20 test`
 ) -> str: # In words
     "A collection's name for readers: without versions and numbers of its folder, its split named."
     folder,_,split = name.partition(" ")

@@ -46,11 +46,11 @@ class Encoded:
     whole:Tensor|None # One vector for each image or caption, `(n, dim)`; zeros, or None, where the encoder has none
     parts:Packed # One vector for each of its regions or words
     names:Sequence[str]=() # Image ids, or the captions themselves
-    words:Sequence[CaptionWords]=() # Of captions: the words that the vectors stand for
-    boxes:Packed|None=None # Of images: pixels of each region, `(regions, 4)`; None where the features came without boxes
-    sizes:Tensor|None=None # Of images: width and height of each picture in pixels, `(n, 2)`, where known
-    images:Sequence[Image]=() # Of images: the images, whose pictures are opened when they are asked for
-    weights:Packed|None=None # Of captions: how much each word vector counts, on average 1, `(words, 1)`; None: all alike
+    words:Sequence[CaptionWords]=() # Words that the vectors stand for, in captions
+    boxes:Packed|None=None # Pixels of each region, in images, `(regions, 4)`; None where the features came without boxes
+    sizes:Tensor|None=None # Width and height of each picture in pixels, in images, `(n, 2)`, where known
+    images:Sequence[Image]=() # The images themselves, whose pictures are opened when they are asked for
+    weights:Packed|None=None # How much each word vector counts, in captions, on average 1, `(words, 1)`; None: all alike
     @property
     def weighted_parts(self) -> Packed: # What a similarity is computed from
         if self.weights is None: return self.parts
@@ -141,7 +141,7 @@ class Alignment:
         if self.known is None: return list(self.words)
         return [word if known else f"{word} (new)" for word,known in zip(self.words, self.known)]
     @property
-    def best_regions(self) -> np.ndarray: # Of each word, from 0, `(words,)`
+    def best_regions(self) -> np.ndarray: # Best region of each word, from 0, `(words,)`
         return np.array([self.best(j).region for j in range(len(self.words))], dtype=int)
 
 # %% ../../nbs/model/02_encoded.ipynb #ebccd9a9

@@ -137,11 +137,13 @@ def similarity(self:Encoder,
 
 @patch
 def ensure_encoded(self:Encoder, images:Encoded|Images, captions:Encoded|Sentences) -> tuple:
-    "Both sides, encoded where they are not yet; captions in the place of images are refused (ValueError)."
+    "Both sides, encoded where they are not yet, on one device; captions as images are refused (ValueError)."
     if isinstance(images, Encoded) and len(images.words):
         raise ValueError("the first argument is encoded captions; give the images first, then the captions")
-    if not isinstance(images, Encoded): images = self.encode_images(images).to(self.device)
-    if not isinstance(captions, Encoded): captions = self.encode_captions(captions).to(self.device)
+    given = next((side for side in (images,captions) if isinstance(side, Encoded)), None)
+    device = self.device if given is None else given.parts.values.device
+    if not isinstance(images, Encoded): images = self.encode_images(images).to(device)
+    if not isinstance(captions, Encoded): captions = self.encode_captions(captions).to(device)
     return images,captions
 
 # %% ../../nbs/model/04_encoder.ipynb #9683cf07
@@ -157,7 +159,7 @@ def picture_warning(self:Encoder, regions:Regions) -> str:
 
 @patch
 def words_warning(self:Encoder,
-    words:Sequence[str], # Of a sentence
+    words:Sequence[str], # Words of a sentence
 ) -> str: # Empty where all words are known
     "Which words of a sentence are new to the encoder, and how many it knows."
     words = [word for word in dict.fromkeys(words) if any(c.isalnum() for c in word)]
@@ -170,7 +172,7 @@ def words_warning(self:Encoder,
 # %% ../../nbs/model/04_encoder.ipynb #aaa8ab5a
 @patch
 def encode_pair(self:Encoder, image:Encoded, caption:Encoded) -> tuple[Encoded,Encoded]:
-    "The rows of one pair as its score sees them: unchanged, but of an encoder that reads both sides together."
+    "The pair's vectors after a cross-encoder has mixed them; unchanged for other models."
     return image,caption
 
 @patch

@@ -29,7 +29,7 @@ class Head(nn.Module):
     needs_words = False # Whether it scores a caption without words 0 with every image; a warning then names the caption
     trains_alignment = False # Whether training by it trains the alignment, so that the box of a word means something
     ranks_by = "a score of its own" # What pairs are ranked by, in words, for titles and tables
-    ranks_by_alignment = False # Whether its score is the alignment; `similarity` then also takes `pooling`
+    ranks_by_alignment = False # Whether its score is the pooled alignment
     reads_whole = True # Whether it reads the vectors of wholes; what no head reads does not learn
     reads_weights = True # Whether it reads the weights of words
     def __init__(self,
@@ -40,6 +40,8 @@ class Head(nn.Module):
     def build(cls, config:Any) -> "Head":
         "The head of a `NetworkConfig`, with random weights."
         return cls(config.dim)
+    @property
+    def takes_pooling(self) -> bool: return self.ranks_by_alignment # Whether `similarity` takes the network's `pooling`
     @property
     def index_refusal(self) -> str:
         "Why no index of vectors can rank by this head, as a clause for an error; empty if one can."
@@ -77,18 +79,16 @@ class BothHead(Head):
     "The pooled alignment plus a cosine of whole vectors."
     trains_alignment = True
     ranks_by = "the alignment and one vector a side"
+    takes_pooling = True
     index_refusal = ""
     def __init__(self,
-        pooling:str="mravgw", # Of the alignment
+        dim:int=0, # Length of all vectors, on which the weight does not depend
     ):
         super().__init__()
-        self.pooling = pooling
         self.global_weight = nn.Parameter(torch.ones(()))
-    @classmethod
-    def build(cls, config:Any) -> "BothHead": return cls(config.pooling)
-    def similarity(self, images:Encoded, captions:Encoded, **options:Unpack[BlockOptions]) -> Tensor:
+    def similarity(self, images:Encoded, captions:Encoded, pooling:str="mrsw", **options:Unpack[BlockOptions]) -> Tensor:
         "Pooled alignment and weighted cosine of every pair, `(images, captions)`."
-        pooled = similarity(images.parts, captions.weighted_parts, self.pooling, **options)
+        pooled = similarity(images.parts, captions.weighted_parts, pooling, **options)
         return pooled + self.global_weight.to(pooled.device)*(images.whole @ captions.whole.T).float()
 
 HEADS["both"] = BothHead
@@ -170,8 +170,9 @@ class WeightedHead(Head):
         sums = torch.zeros_like(highest).index_add(0, owner, powers)
         return (powers/sums[owner])[:,None].to(side.values.dtype)
     def similarity(self, images:Encoded, captions:Encoded, **options:Unpack[BlockOptions]) -> Tensor:
-        "Similarity of every pair, `(images, captions)`."
-        regions,words = images.parts,captions.parts
+        "Similarity of every pair, `(images, captions)`, on the device of the weights."
+        device = self.weigh_words[0].weight.device
+        regions,words = images.parts.to(device),captions.parts.to(device)
         weighted_words = Packed(words.values*self.weights(words, self.weigh_words), words.offsets)
         weighted_regions = Packed(regions.values*self.weights(regions, self.weigh_regions), regions.offsets)
         best_words = similarity(regions, weighted_words, "mrsw", **options)
@@ -226,9 +227,10 @@ class GPOHead(Head):
         self.regions = GPO()
         self.words = GPO()
     def similarity(self, images:Encoded, captions:Encoded, **options:Unpack[BlockOptions]) -> Tensor:
-        "Cosine of every pair of pooled vectors, `(images, captions)`."
-        regions = F.normalize(self.regions(images.parts), dim=-1)
-        words = F.normalize(self.words(captions.parts), dim=-1)
+        "Cosine of every pair of pooled vectors, `(images, captions)`, on the device of the weights."
+        device = self.words.score.weight.device
+        regions = F.normalize(self.regions(images.parts.to(device)), dim=-1)
+        words = F.normalize(self.words(captions.parts.to(device)), dim=-1)
         return (regions @ words.T).float()
 
 HEADS["gpo"] = GPOHead
@@ -252,7 +254,7 @@ def _check_head(cls, config=None):
     with torch.random.fork_rng(devices=[]): # the weights drawn here must not change those of the model
         head = cls.build(config).eval()
     options = {"memory": 512, "show_progress_bar": False}
-    if head.ranks_by_alignment: options["pooling"] = "mrsw"
+    if head.takes_pooling: options["pooling"] = "mrsw"
     generator = torch.Generator().manual_seed(0)
     for regions,words in (([3,1],[2,5,1]), ([3,1,4],[2,5,1]), ([0,3],[2,0])): # a mix-up of the axes fails for (2,3)
         image_vectors,images = _random_side(regions, config.dim, generator)

@@ -144,7 +144,7 @@ def entropy(
 
 # %% ../../nbs/model/08_iais.ipynb #97c0de42
 def singular(
-    relations:Relations, # Of matched pairs; swap it to make regions the anchor
+    relations:Relations, # Relations of matched pairs; swap it to make regions the anchor
 ) -> Tensor: # A mirror of the anchor's map, `(pairs, words, words)`; not masked
     "Singular alignment: attention between the best regions of every two words (IAIS eq. 10)."
     best = relations.words_to_regions.argmax(-1)
@@ -175,7 +175,7 @@ def _word_anchor_loss(relations, mirror, form):
     return m_kl(words, mirrored.masked_fill(~real, 0), eps)/relations.word_mask.sum(1).clamp(min=1)
 
 def iais(
-    relations:Relations, # Of matched pairs
+    relations:Relations, # Relations of matched pairs
     mirror:str="singular", # `singular` or `distributed`, as in `MIRRORS`
     anchors:str="LV", # `L` words, `V` regions, `LV` both (Table 3)
     form:str="paper", # The `paper`'s equations, or what the `published` code computes
@@ -199,13 +199,13 @@ class IaisConfig:
     mirror:Literal["","singular","distributed"]="" # As in `MIRRORS`; empty: without IAIS
     anchors:Literal["L","V","LV"]="LV" # Whose relations are the anchors: words (`L`), regions (`V`), or both (Table 3)
     annealing:Literal["linear","exp","log"]="exp" # How the weight grows during training, a name in `SCHEDULES`
-    weight:Annotated[float, Field(ge=0)]=1. # Of the regulariser where the schedule ends
+    weight:Annotated[float, Field(ge=0)]=1. # Weight of the regulariser where the schedule ends
     scale:Annotated[float, Field(gt=0)]=5. # Gamma of the schedules `exp` and `log`; the paper tries 5 and 10
-    layer:Count=0 # Of the joint head, from 1; 0 for the last
-    temperature:Annotated[float, Field(gt=0)]=.1 # Of the cosines, for a model without the joint head
+    layer:Count=0 # Layer of the joint head, from 1; 0 for the last
+    temperature:Annotated[float, Field(gt=0)]=.1 # Temperature of the cosines, for a model without the joint head
     form:Literal["paper","published"]="paper" # As of `iais`
     def weight_at(self,
-        fraction_done:float, # Of the training, in [0,1]
+        fraction_done:float, # Share of the training that is done, in [0,1]
     ) -> float:
         "Weight of the regulariser at a point of the training (IAIS eq. 15-16)."
         return self.weight*SCHEDULES[self.annealing](fraction_done, self.scale)

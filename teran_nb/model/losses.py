@@ -82,7 +82,7 @@ def info_nce(
     return (caption_cost + image_cost).mean()/2
 
 def _softened(logits, image_of, alike, soften):
-    "Cross-entropy with targets that the captions like the true one share."
+    "Cross-entropy in which captions similar to the true one share its target."
     true = positives(logits, image_of).float()
     likeness = true @ alike/true.sum(1, keepdim=True).clamp(min=1) # of each image's captions with every caption
     cost = 0

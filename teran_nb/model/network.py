@@ -6,7 +6,6 @@
 __all__ = ['NetworkConfig', 'small_network', 'Network', 'untrained_model']
 
 # %% ../../nbs/model/12_network.ipynb #403b8275
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -23,7 +22,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..core.packed import Packed
-from ..core.files import file_stamps
+from ..core.files import digest, digest_tensors, file_stamps
 from ..core.config import configuration, one_of
 from ..core.processes import seed_everything
 from ..core.show import progress
@@ -33,13 +32,13 @@ from ..data.words import split_words, stop_words
 from ..photos.extractors import Extractor, Patches, PatchesConfig
 from ..photos.extraction import rebuild_extractor
 from ..photos.fine_tuning import LearningBackbone
-from .alignment import POOLINGS
+from .alignment import POOLINGS, masked_mean
 from .encoded import Encoded
 from .encoder import Encoder, EncoderInfo
 from .heads import HEADS, Head, reranked
 from .similarity import BlockOptions
 from teran_nb.model.text import (
-    RecurrentConfig, TextConfig, TextEncoder, TokenBatch, TokenWords, masked_mean, text_encoder, warn_wordless,
+    RecurrentConfig, TextConfig, TextEncoder, TokenBatch, TokenWords, text_encoder, warn_wordless,
     without_words)
 from .regions import RegionBatch, RegionConfig, RegionEncoder, Stack, StackConfig, region_batch
 from .joint import JointConfig
@@ -55,7 +54,7 @@ class NetworkConfig:
     last:StackConfig=StackConfig(layers=2) # Last TE layers, in the common space
     shared:bool=False # Whether images and captions share the last layers (TERN: yes)
     whole:Literal["class","mean"]="class" # What represents the whole: the class token, or a layer over the mean of the parts
-    word_dropout:float=0. # Of the numbers of a token before its projection
+    word_dropout:float=0. # Dropout on token vectors before their projection
     word_weights:bool=False # Whether each word learns how much it counts in the alignment
     training_heads:Annotated[tuple[str,...], Field(min_length=1)]=("alignment",) # Heads that the loss reads, of `HEADS`
     ranking_head:str="alignment" # The head that ranks; one with weights must be in `training_heads`
@@ -81,7 +80,7 @@ class NetworkConfig:
 def small_network(
     width:int, # Size of all vectors, a multiple of 4
     features:int=0, # Numbers of a region's features; training takes those of its data
-    dropout:float=0., # Of all layers
+    dropout:float=0., # Dropout of all layers, in [0,1]
 ) -> NetworkConfig:
     "A network with one layer of each kind, which trains from scratch on a CPU."
     layer = {"layers": 1, "heads": 4, "feed_forward": 2*width, "dropout": dropout}
@@ -141,7 +140,7 @@ def last_layers(self:Network, side:str, x:Tensor, mask:Tensor) -> tuple[Tensor,T
     layers = self.last[0] if side == "images" else self.last[-1] # one stack of layers where they are shared
     x = layers(x, mask).float()
     if self.config.whole == "class": whole = x[:,0]
-    else: whole = self.project_whole[side == "captions"](masked_mean(x[:,1:], mask[:,1:]))
+    else: whole = self.project_whole[side == "captions"](masked_mean(x[:,1:], mask[:,1:,None], 1))
     return F.normalize(whole, dim=-1),F.normalize(x, dim=-1)
 
 @patch
@@ -241,7 +240,7 @@ def similarity(self:Network,
                          f"{head or self.config.ranking_head!r} is none; leave it 0")
     images,captions = self.ensure_encoded(images, captions)
     def score(head, **options):
-        if head.ranks_by_alignment: options["pooling"] = pooling or self.config.pooling
+        if head.takes_pooling: options["pooling"] = pooling or self.config.pooling
         return head.similarity(images, captions, **options)
     with self.eval_mode() if len(images.names) else nullcontext():
         if not rerank: return score(chosen, **options)
@@ -254,7 +253,7 @@ def encode_batches(self:Network,
     encode:Callable[[np.ndarray],tuple], # From the rows of some items to their whole vectors and parts
     lengths:Sequence[int], # Regions or tokens of each item
     batch_size:int, # Items at a time
-    label:str, # Of the bar
+    label:str, # Text of the progress bar
     show_progress_bar:bool, # Show a bar
 ) -> tuple[Tensor,Packed]: # Whole vectors and parts, in the order of `lengths`
     "Encode items in batches of like length."
@@ -278,7 +277,7 @@ def _mean_of_views(vectors, counts):
 
 @patch
 def encode_images(self:Network,
-    images:Images, # One image or many; a picture without regions is described first
+    images:Images, # One image or many; regions of a plain picture are extracted first
     batch_size:int=128, # Images at a time
     show_progress_bar:bool=False, # Show a bar
 ) -> Encoded: # Named by image id
@@ -385,12 +384,7 @@ def cache_key(self:Network, collection:Collection) -> list: # For JSON
 @patch(as_prop=True)
 def fingerprint(self:Network) -> str:
     "A sha256 of the configuration and the weights."
-    checksum = hashlib.sha256(repr(self.config).encode())
-    for name,weight in sorted(self.state_dict().items()):
-        checksum.update(name.encode())
-        if weight.ndim: checksum.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-        else: checksum.update(repr(weight.item()).encode()) # `view` needs an axis
-    return checksum.hexdigest()
+    return digest([repr(self.config),digest_tensors(self.state_dict())])
 
 # %% ../../nbs/model/12_network.ipynb #be1b1c5f
 @patch
@@ -426,7 +420,7 @@ def is_known(self:Network, word:str) -> bool:
 def untrained_model(
     collection:Collection, # Its features give the length of a region, its captions the vocabulary
     texts:Sequence[str]=(), # Sentences for the vocabulary instead of its captions
-    seed:int=0, # Of the random weights
+    seed:int=0, # Seed of the random weights
     **changes, # Fields of `NetworkConfig`
 ) -> Network: # In evaluation mode
     "A small network with random weights."

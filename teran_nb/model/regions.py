@@ -45,7 +45,7 @@ class RegionBatch(NamedTuple):
         return RegionBatch(*(None if x is None else x.to(device, non_blocking=True) for x in self))
 
 def region_batch(
-    regions:Sequence[Regions], # Of some images
+    regions:Sequence[Regions], # Regions of some images
 ) -> RegionBatch: # Geometry is 0 where an image has no boxes
     "Pad the regions of some images and compute their geometry."
     mask = length_mask([len(r) for r in regions])
@@ -118,7 +118,7 @@ class RegionConfig:
     place:Literal["concat-and-process","project-and-sum","none"]="concat-and-process" # How geometry joins the features
     standardize:bool=False # Whether the features of each region first get mean 0 and deviation 1
     prior:Literal["","imagenet"]="" # Names of classes whose likeness joins the features; empty: none
-    input_dropout:float=0. # Of features, prior and geometry
+    input_dropout:float=0. # Dropout on features, prior and geometry
     hidden_dropout:float=0. # Between the two linear layers
     drop:Annotated[float, Field(ge=0, lt=1)]=0. # Share of the regions that a training step leaves out, never the first
     extractor:str="" # Name of what extracted the features; others are refused; empty: any is read

@@ -76,7 +76,7 @@ def load_weights(
     model:nn.Module, # Takes the weights
     weights:dict, # Name to tensor
     where:str|Path="the checkpoint", # What they come from, for the error
-    **options, # Of `load_state_dict`
+    **options, # Options of `load_state_dict`
 ) -> None:
     "Load weights; missing, unknown and misshapen ones are named (ValueError)."
     try: model.load_state_dict(weights, **options)
@@ -129,7 +129,7 @@ def load(cls:Network, folder:str|Path, device:str|torch.device="cpu") -> Network
 # %% ../../nbs/model/13_saving.ipynb #a91b04be
 @patch(cls_method=True)
 def begin(cls:Network,
-    config:NetworkConfig, # Of the new model
+    config:NetworkConfig, # Configuration of the new model
     folder:str|Path, # A trained model's, or that of its run
     vision:LearningBackbone|None=None, # Vision model that learns with it, for `regions.thaw`
 ) -> Network: # With the weights that both have
@@ -147,7 +147,7 @@ def begin(cls:Network,
     parts = {"shared","regions","last"} | set(config.training_heads) & set(other.config.training_heads)
     for name in difference(config, other.config):
         part,_,field = name.partition(".")
-        may_change = field.endswith(("dropout","thaw")) # from one training to the next
+        may_change = field.endswith(("dropout","drop","thaw")) # from one training to the next
         if part in parts and not may_change: misfits.append(part)
     if misfits:
         raise ValueError(f"{folder} is no beginning for this model: its {misfits[0]} is another; "
@@ -164,7 +164,7 @@ def _is_ours(folder):
 @patch
 def save_pretrained(self:Network,
     save_directory:str|Path, # Folder; made if it is not there
-    **hub_options, # Of `ModelHubMixin`, such as `push_to_hub`
+    **hub_options, # Options of `ModelHubMixin`, such as `push_to_hub`
 ) -> str|None:
     "Write the model's folder, with a model card, as `from_pretrained` opens it; files of others in it are refused (FileExistsError)."
     folder = user_path(save_directory)

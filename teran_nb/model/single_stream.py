@@ -56,9 +56,12 @@ class Pretraining(nn.Module):
     "What the tasks need beside the model: a layer that predicts pieces and one that predicts features."
     def __init__(self,
         model:Network, # With the joint head; not part of this module
-        share:float=.15, # Of words and of regions that are hidden, in [0,1]
+        share:float=.15, # Share of words and of regions that are hidden, in [0,1]
     ):
         super().__init__()
+        if model.vision is not None:
+            raise ValueError("pretraining hides features of regions, and a vision model that learns makes them anew "
+                             "from pixels; set regions.thaw to 0")
         tokenizer = model.text.tokenizer
         width = model.config.joint.width
         if tokenizer.mask_token_id is None:
@@ -224,15 +227,18 @@ def relation_distances(
                 distances[f"entropy_{name}"] += entropies[~entropies.isnan()].tolist()
             for k,j in enumerate(rows.tolist()):
                 objects = _linked_objects(collection, images, captions, j)
-                if not objects: continue
                 for which,pair in (("",maps),("_flat",flat)):
-                    distance = isda(pair.words[k], pair.regions[k], objects).item()
-                    distances[f"isda{which}"].append(distance)
-                    if len(objects) < 2: continue
-                    shares = isda(pair.words[k], pair.regions[k], objects, renormalised=True).item()
-                    distances[f"isda_several{which}"].append(distance)
-                    distances[f"isda_shares{which}"].append(shares)
+                    found = _object_distances(pair.words[k], pair.regions[k], objects)
+                    for name,distance in found.items(): distances[name + which].append(distance)
     return {name: float(np.mean(values)) for name,values in distances.items() if values}
+
+def _object_distances(words, regions, objects):
+    "ISDa of a pair by its linked objects; none without objects, and without shares where there is only one."
+    if not objects: return {}
+    distance = isda(words, regions, objects).item()
+    if len(objects) < 2: return {"isda": distance}
+    shares = isda(words, regions, objects, renormalised=True).item()
+    return {"isda": distance, "isda_several": distance, "isda_shares": shares}
 
 def _linked_objects(collection, images, captions, j):
     "The objects that caption `j` links with regions of its encoded image, for `isda`; none without links or boxes."

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TEXT_KINDS', 'TokenBatch', 'Tokens', 'tokenize', 'TokenWords', 'without_words', 'warn_wordless', 'RecurrentConfig',
-           'TextConfig', 'masked_mean', 'TextEncoder', 'text_encoder', 'save_text', 'load_text']
+           'TextConfig', 'TextEncoder', 'text_encoder', 'save_text', 'load_text']
 
 # %% ../../nbs/model/06_text.ipynb #027e8e92
 from collections.abc import Sequence, Set
@@ -29,6 +29,7 @@ from ..core.show import progress
 from ..core.hub import load_from_hub, load_whole_model, loading, require_model_folder, require_rows, wheel_folder
 from ..data.words import make_tokenizer
 from ..data.collection import Sentences, given_sentences
+from .alignment import masked_mean
 from .encoded import CaptionWords
 
 # %% ../../nbs/model/06_text.ipynb #db374a29
@@ -104,7 +105,7 @@ def _words_and_spans(word_ids, offsets):
 class TokenWords(Sequence):
     "The `CaptionWords` behind the word vectors of captions."
     def __init__(self,
-        tokens:Tokens, # Of the captions
+        tokens:Tokens, # Tokens of the captions
         tokenizer:PreTrainedTokenizerFast, # The tokenizer that made them
         token_of:Sequence|None=None, # Token of each vector of each caption, -1 for none; the tokens of words by default
     ):
@@ -124,7 +125,7 @@ class TokenWords(Sequence):
 
 # %% ../../nbs/model/06_text.ipynb #b5e29827
 def without_words(
-    tokens:Tokens, # Of captions
+    tokens:Tokens, # Tokens of captions
     words:Set[str], # Words to leave out, lower case
 ) -> Tokens: # The same tokens, of which fewer belong to a word
     "Leave words out of the alignment (TERAN section 8.3)."
@@ -145,7 +146,7 @@ def without_words(
 
 # %% ../../nbs/model/06_text.ipynb #9b245f57
 def warn_wordless(
-    tokens:Tokens, # Of captions
+    tokens:Tokens, # Tokens of captions
 ) -> None:
     "Warn about captions of which no token belongs to a word."
     last_words = [max(words, default=-1) for words in tokens.word_of] # -1 belongs to no word
@@ -173,7 +174,7 @@ class TextConfig:
     heads:Positive=12 # Attention heads of a BERT from scratch
     feed_forward:Count=3072 # Inner size of its layers
     recurrent:RecurrentConfig=RecurrentConfig() # Sizes of the other kinds
-    dropout:float=.1 # Of all of them
+    dropout:float=.1 # Dropout of every kind of encoder
     fine_tune:bool=True # Whether a pretrained one learns; False keeps all of its weights
     thaw:Count=0 # Last layers of a pretrained one that learn, if `fine_tune` is True; 0 for all layers
     vocabulary:Count=8000 # Pieces of a vocabulary of our own, at most
@@ -234,10 +235,6 @@ class _Recurrent(nn.Module):
         return both.unflatten(-1, (2,-1)).mean(-2) if self.mean else both
 
 # %% ../../nbs/model/06_text.ipynb #71e29a3c
-def masked_mean(x:Tensor, mask:Tensor) -> Tensor: # From `(n, slots, dim)` and `(n, slots)` to `(n, dim)`
-    "The mean over the real slots; 0 where there is none."
-    return (x*mask[...,None]).sum(1)/mask.sum(1, keepdim=True).clamp(min=1)
-
 class TextEncoder(nn.Module):
     "Captions to token vectors: `(vectors, mask)` of captions or of a `TokenBatch`."
     def __init__(self,
@@ -265,7 +262,7 @@ class TextEncoder(nn.Module):
     def sentence_vectors(self, captions:TokenBatch|Sequence[str]) -> Tensor: # Unit length, `(captions, dim)`
         "One vector a caption, the mean of its tokens, as sentence encoders are trained to use them."
         vectors,mask = self(captions)
-        return F.normalize(masked_mean(vectors, mask), dim=-1)
+        return F.normalize(masked_mean(vectors, mask[...,None], 1), dim=-1)
     def kept_for(self, batch:TokenBatch) -> Tensor|None: # `(captions, tokens, dim)`, 0 at padding
         "The vectors of a batch that `keep` has computed; None where one caption is new."
         rows = [self.kept.get(tuple(ids[mask].tolist())) for ids,mask in zip(batch.ids, batch.mask)]
@@ -276,7 +273,7 @@ class TextEncoder(nn.Module):
         return padded
     @torch.no_grad()
     def keep(self,
-        tokens:Tokens, # Of captions that will be read again and again
+        tokens:Tokens, # Tokens of captions that will be read again and again
         show_progress_bar:bool=False, # Show a bar
     ) -> None:
         "Compute the vectors of captions once, in half precision; only for an encoder that does not learn."

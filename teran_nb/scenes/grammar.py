@@ -71,7 +71,7 @@ class _Word(NamedTuple):
 
 @dataclass(frozen=True)
 class _Phrase:
-    words:tuple # Of `_Word`
+    words:tuple # Its words, each a `_Word`
     things:tuple # Indices of all things it means
     many:bool # Whether it takes a plural verb
 
@@ -253,7 +253,7 @@ def _zone(scene, thing):
         if zone in belongs and zone in zones and foot >= zones[zone][0]: return _GROUND[scene.backdrop]
     return ""
 
-def _places_of(scene, thing):
+def _place_phrases(scene, thing):
     "Phrases for where a thing is in the picture."
     x1, y1, x2, y2 = thing.box
     w, h = scene.size
@@ -277,7 +277,7 @@ def _form(*lengths):
 
 def _where(scene, rng, phrase):
     "A place that all things of a phrase share."
-    shared = set.intersection(*(_places_of(scene, scene.things[i]) for i in phrase.things))
+    shared = set.intersection(*(_place_phrases(scene, scene.things[i]) for i in phrase.things))
     return rng.choice(sorted(shared)) if shared else ""
 
 def _setting(scene, rng, probability=.3):

@@ -32,7 +32,7 @@ from ..model.similarity import similarity
 class Hit:
     "One image of an answer."
     image_id:str # Its name
-    score:float # Of the image and the sentence
+    score:float # Similarity of the image and the sentence
     encoded:Encoded # Its vectors, boxes and size, as one row
     payload:dict # Columns of the user, and `split` where there is one
     align:Callable[[],Alignment|None] # Computes the alignment
@@ -40,14 +40,14 @@ class Hit:
     @cached_property
     def alignment(self) -> Alignment|None: return self.align() # Which region each word won; None without regions or words
     @property
-    def shows(self) -> dict[str,float]: # Of each word the probability that its best region shows it; empty without `presence`
+    def shows(self) -> dict[str,float]: # The probability that the best region of a word shows it; empty without `presence`
         if self.presence is None or self.alignment is None: return {}
         best = self.alignment.cosines.amax(0).tolist()
         return dict(zip(self.alignment.words, [self.presence.of_word(cosine) for cosine in best]))
     @property
     def image(self) -> Image: return self.encoded.images[0] if len(self.encoded.images) else Image(self.image_id)
     @property
-    def path(self) -> Path|None: return self.image.path # Of its picture
+    def path(self) -> Path|None: return self.image.path # Its picture file
     def __repr__(self):
         columns = [f", {name} {value!r}" for name,value in self.payload.items()]
         return f"Hit({self.image_id!r}, score {self.score:.2f}{''.join(columns)})"
@@ -114,9 +114,9 @@ def split_without(
 
 # %% ../../nbs/search/04_answers.ipynb #02053896
 def summed_words(
-    captions:Sequence[Encoded], # Of one caption each
-    pooling:str, # Of the score
-) -> int: # Of all together; 0 where the score is no sum over words
+    captions:Sequence[Encoded], # Captions, one row each
+    pooling:str, # What the score pools by
+) -> int: # All words together; 0 where the score is no sum over words
     "Number of words whose best cosines are summed in the score."
     formula = POOLINGS.get(pooling, POOLINGS["mrsw"])
     is_sum = formula.sum_over == ("words",) and not formula.per_word
@@ -174,9 +174,9 @@ def _logistic(inputs, labels):
 @dataclass(frozen=True)
 class Presence:
     "How likely a collection shows a sentence, and a region a word."
-    weights:tuple[float,...] # Of the best scores, the least and the mean surplus of words, and a constant
-    word_weights:tuple[float,...] # Of a word's cosine with a region, and a constant
-    expected:tuple[float,...] # Of a word with such a vector: weights of its random features
+    weights:tuple[float,...] # Weights of the best scores, of the least and the mean surplus of words, and a constant
+    word_weights:tuple[float,...] # Weight of a word's cosine with a region, and a constant
+    expected:tuple[float,...] # Weights of a word's random features, which give the cosine that is expected of it
     def __post_init__(self):
         if [len(part) for part in self.values] != [4,2,_FEATURES + 1]:
             raise ValueError("a stored `Presence` has other numbers of weights; copy the index or the model that has it again")
@@ -191,8 +191,8 @@ class Presence:
         return _sigmoid(self.word_weights[0]*cosine + self.word_weights[1])
     def judge(self,
         caption:Encoded, # One row
-        score:float, # Mean of its best scores, for each of `summed_words`
-        levels:Tensor, # Of each of its `judged_words`, the mean of its best cosines
+        score:float, # Mean of its best scores, divided by the number of `summed_words`
+        levels:Tensor, # Mean of the best cosines of each of its `judged_words`, `(words,)`
     ) -> tuple[float,str]: # And the word that is shown least
         "Probability that any image shows a sentence."
         words = judged_words(caption)
@@ -298,7 +298,7 @@ def fit_presence(
 class Answers(MarkdownRepr):
     "Hits of several sentences; shows the best image of each as a table."
     sentences:list[str] # The sentences
-    hits:list[Hits] # Of each sentence
+    hits:list[Hits] # Answers to each sentence
     captions:Encoded # The sentences, encoded
     images:Any # The images that were asked, as `Encoded` or as an `Index`
     model:Encoder|None = None # It encoded both
@@ -307,7 +307,7 @@ class Answers(MarkdownRepr):
     def __len__(self): return len(self.hits)
     def __getitem__(self, j): return self.hits[j]
     def matrix(self,
-        names:Sequence[str], # Of images, such as those of a collection
+        names:Sequence[str], # Names of images, such as those of a collection
     ) -> Tensor: # `(images, sentences)`; minus infinity where an image is not among the hits
         "The scores as a matrix."
         row_of = {name: row for row,name in enumerate(names)}

@@ -42,7 +42,7 @@ class Layout:
     fingerprint:str="" # Fingerprint of the model; empty: not known
     pooling:str="mrsw" # Pooling of a search that names none
     whole_dim:Count=0 # Length of the vector of a whole image; 0: no such vector
-    global_weight:float=0. # Of the cosine of whole vectors beside the pooled alignment; 0: where there is such a vector, it is the score
+    global_weight:float=0. # Weight of the cosine of whole vectors beside the pooled alignment; 0: where there is such a vector, it is the score
     columns:tuple[str,...]=() # Columns of the images, each with an index of the engine
     first_stage:str="" # Digest of the first stage by which every image has its vector; empty: none
     candidates:Count=0 # Images that the second stage compares; 0: not measured yet, so all
@@ -54,9 +54,9 @@ class Layout:
     @property
     def ranks_by_whole(self) -> bool: return bool(self.whole_dim) and not self.global_weight # Whether one vector a side is the score
     @property
-    def learned_dim(self) -> int: return 0 if self.ranks_by_whole else FIRST_DIM # Of the learned part of `first`
+    def learned_dim(self) -> int: return 0 if self.ranks_by_whole else FIRST_DIM # Length of the learned part of `first`
     @property
-    def first_dim(self) -> int: return self.learned_dim + self.whole_dim # Of `first`
+    def first_dim(self) -> int: return self.learned_dim + self.whole_dim # Length of `first`
 
 # %% ../../nbs/search/01_backends.ipynb #9f83e6a0
 def plain_value(
@@ -67,7 +67,7 @@ def plain_value(
 
 def read_conditions(
     where:Mapping|None, # Columns and what they must hold
-) -> dict[str,list]: # Of each column what is allowed: texts, and ranges of numbers
+) -> dict[str,list]: # What each column may hold: texts, and ranges of numbers
     "Read the conditions of a search."
     conditions = {}
     for column,wanted in (where or {}).items():
@@ -97,7 +97,7 @@ def fulfils(
 # %% ../../nbs/search/01_backends.ipynb #d5baf0ac
 class Request(NamedTuple):
     "A search, the same for every backend."
-    words:np.ndarray|None # Of the sentence, each times its weight, `(words, dim)`; None: ranked by `first` alone
+    words:np.ndarray|None # Words of the sentence, each times its weight, `(words, dim)`; None: ranked by `first` alone
     first:np.ndarray # The sentence for the first stage, and its whole vector, as `first` of images; zeros where a part does not count
     limit:int # Images to return
     candidates:int = 0 # Images that the first stage proposes; 0: compare all

@@ -42,14 +42,14 @@ class FirstStage(nn.Module):
     "The network, the words that vectors of images are fitted to, and the sentences that these come from."
     def __init__(self,
         sentences:Packed, # Words of a sample of sentences, each times its weight; after the `measured` ones, they are learned from
-        pooling:str="mrsw", # Of the model; where it does not add words, MrSw is learned
+        pooling:str="mrsw", # Pooling of the model; where it does not add words, MrSw is learned
         whole:Tensor|None=None, # Vectors of the whole sentences, where the score takes them too, `(sentences, dim)`
     ):
         super().__init__()
         self.sentences = sentences
         self.pooling = pooling if adds_words(pooling) else "mrsw"
         self.whole = whole
-        self.error = 0. # Of the fit, root mean square over the sample's images
+        self.error = 0. # Error of the fit, root mean square over the sample's images
         self.project = nn.Linear(sentences.dim, FIRST_DIM - 1)
         self.norm = nn.LayerNorm(FIRST_DIM - 1)
     @cached_property
@@ -99,7 +99,7 @@ def word_scores(self:FirstStage, regions:Packed, words:Tensor) -> Tensor: # `(im
 @patch
 def words(self:FirstStage,
     count:int, # At most
-) -> Tensor: # Of length 1, `(count, dim)`
+) -> Tensor: # Unit vectors, `(count, dim)`
     "Words of the sentences that are learned from, in random order."
     words = F.normalize(self.sentences[self.measured:].values, dim=1)
     return words[torch.randperm(len(words), generator=torch.Generator().manual_seed(1))[:count]]
@@ -118,7 +118,7 @@ def prepare(self:FirstStage) -> None:
 @patch
 @torch.no_grad()
 def of_images(self:FirstStage,
-    regions:Packed, # Of some images, unit vectors
+    regions:Packed, # Regions of some images, unit vectors
 ) -> tuple[Tensor,Tensor]: # `(images, FIRST_DIM)`, and the error of each image's fit on other words, `(images,)`
     "The vector of each image, by least squares."
     scores = self.word_scores(regions, self.solving)
@@ -129,7 +129,7 @@ def of_images(self:FirstStage,
 @patch
 @torch.no_grad()
 def of_sentence(self:FirstStage,
-    words:Tensor, # Of the sentence, each times its weight, `(words, dim)`
+    words:Tensor, # Words of the sentence, each times its weight, `(words, dim)`
 ) -> Tensor: # `(FIRST_DIM,)`
     "The vector of a sentence."
     lengths = words.norm(dim=1, keepdim=True)

@@ -42,8 +42,8 @@ class Index:
     def __init__(self,
         model:Encoder|None=None, # Encodes images and sentences; without it they come encoded
         place:str|Path="", # A folder, the URL of a server, or `:memory:` for Qdrant's imitation of one; empty: in memory
-        api_key:str="", # Of a server, if it asks for one
-        name:str="images", # Of the collection on a server
+        api_key:str="", # Key for a server that asks for one
+        name:str="images", # Name of the collection on a server
         shards:int=1, # Parts of a new collection on a server, on as many nodes
         replicas:int=1, # Copies of each part, on different nodes
         client:Any=None, # An open `QdrantClient` instead of a new one
@@ -159,7 +159,7 @@ def _read_columns(columns, count):
 
 # %% ../../nbs/search/05_index.ipynb #43f6a7a4
 def date_taken(
-    path:str|Path, # Of a picture
+    path:str|Path, # A picture file
 ) -> int|None: # Such as 20140503; None where the file does not say it
     "The date of a photograph by its EXIF tags."
     tags = read_tags(path)
@@ -446,7 +446,7 @@ def _reads_pairs(self:Index, top, pooling, rerank):
     "Whether the model scores pairs itself; a search that the model cannot answer is refused (ValueError)."
     model = self.model
     reads_pairs = model is not None and model.info.is_cross_encoder and not pooling
-    (model or Encoder()).check_rerank(rerank, pooling)
+    (model if reads_pairs else Encoder()).check_rerank(rerank, pooling)
     if pooling: one_of(pooling, POOLINGS, "pooling")
     if reads_pairs and not top and not rerank:
         raise ValueError(f"{model.info.not_indexed or 'it is a cross-encoder'}; choose a pooling, or how many images to "
@@ -473,7 +473,7 @@ class _Question(NamedTuple):
     "What is asked, as one caption."
     caption:Encoded
     unwanted:Encoded|None = None # What should not be shown, as one caption
-    pooling:str = "" # Of the alignment; the model's own score when empty
+    pooling:str = "" # How the alignment is pooled; the model's own score when empty
     weight:float = 1. # Sum of the weights of what is asked
     is_judged:bool = False # Whether `Presence` knows such questions: sentences with words, ranked by the model's own score
 
@@ -720,7 +720,7 @@ def ask(
     about:Mapping|None=None, # Conditions that titles print, such as `{"model": "mine"}`
     note:str="", # What a reader of the answers should know
     without:str="", # What the images should not show
-    presence:Callable[[],Presence|None]|None=None, # Of images in memory: what is known of scores among them; what the model brings by default
+    presence:Callable[[],Presence|None]|None=None, # What is known of scores among images in memory; what the model brings by default
 ) -> Answers:
     "Search images by sentences."
     if isinstance(sentences, str): sentences = [sentences]

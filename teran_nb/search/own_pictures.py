@@ -48,8 +48,8 @@ def open_models(
 def prepare_own(
     models:Mapping[str,Encoder], # From `open_models`
     pictures:str="example", # Folder of pictures; `photos`: the open photographs of this library; `example` draws some
-    extractor:str="", # Of regions, such as `windows`, as in `build_extractor`; empty: the one of the models' training
-    settings:dict|None=None, # Of that extractor, such as `{"size": 352}`
+    extractor:str="", # What finds the regions, such as `windows`, as in `build_extractor`; empty: the one of the models' training
+    settings:dict|None=None, # Settings of that extractor, such as `{"size": 352}`
     output:str|Path="", # Folder for regions and vectors; empty: a folder in `home()`
     device:str="auto", # `auto`, `cpu` or `cuda`
     show_progress_bar:bool=True, # Whether to show progress
@@ -74,6 +74,12 @@ def prepare_own(
     return prepared
 
 # %% ../../nbs/search/06_own_pictures.ipynb #32348ae0
+def _size(model, collection):
+    "GB that the vectors of a collection take in memory."
+    first = model.encode_images(collection.select([0])).parts
+    count = len(collection)*len(first.values) if model.info.finds_regions else int(collection.features.offsets[-1])
+    return 4*count*first.dim/1e9 # numbers of four bytes
+
 def encode_or_index(
     models:Mapping[str,Encoder], # From `open_models`
     collection:Collection, # Images
@@ -86,14 +92,9 @@ def encode_or_index(
     one_of(index, ("auto","always","never"), "use of an index")
     encoded = {}
     for name,model in models.items():
-        use_index = index == "always"
-        if use_index and model.info.not_indexed:
+        if index == "always" and model.info.not_indexed:
             raise ValueError(f"{name} cannot be indexed: {model.info.not_indexed}; say index='never' or 'auto'")
-        if index == "auto" and not model.info.not_indexed and len(collection):
-            first = model.encode_images(collection.select([0])).parts
-            count = len(collection)*len(first.values) if model.info.finds_regions else int(collection.features.offsets[-1])
-            use_index = 4*count*first.dim/1e9 > memory # numbers of four bytes
-        if use_index:
+        if index == "always" or (index == "auto" and not model.info.not_indexed and _size(model, collection) > memory):
             encoded[name] = Index(model, Path(folder)/f"{encoding_key(model, collection)}-index")
             encoded[name].add(collection, show_progress_bar=show_progress_bar)
         else: encoded[name] = load_or_encode(model, collection, Path(folder), show_progress_bar)

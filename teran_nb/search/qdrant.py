@@ -34,7 +34,7 @@ class QdrantBackend:
     layout:Layout|None = None # None before the first image
     stage:FirstStage|None = None # The first stage; None while none is learned
 
-_NAMESPACE = uuid.UUID("6f0c9a4e-54b7-5a0e-9f0e-2b8f6f1f5d11") # Of image names
+_NAMESPACE = uuid.UUID("6f0c9a4e-54b7-5a0e-9f0e-2b8f6f1f5d11") # Namespace of image names
 
 def point_id(
     image_id:str, # Name of an image
@@ -79,7 +79,7 @@ def to_image(self:QdrantBackend,
 
 # %% ../../nbs/search/02_qdrant.ipynb #47f05531
 def payload_key(
-    column:str, # Of images
+    column:str, # A column of the images
 ) -> str:
     "The name of a column in Qdrant."
     return column if re.fullmatch("[A-Za-z0-9_-]+", column) else f'"{column}"'
@@ -103,7 +103,7 @@ def filter_for(self:QdrantBackend,
 # %% ../../nbs/search/02_qdrant.ipynb #4c31279f
 @patch
 def query_for(self:QdrantBackend,
-    request:Request, # Of `search`
+    request:Request, # What is asked
 ) -> Any: # One query, with nested prefetches where it has two stages
     "A request as the client takes it."
     staged = request.candidates
@@ -168,7 +168,7 @@ _COPY = "copy the index again"
 class EdgeBackend(QdrantBackend):
     "Images in a folder, searched by Qdrant Edge. Made by `open_edge`."
     def __init__(self,
-        folder:str|Path, # Of an index, or an empty one, or one that is not there
+        folder:str|Path, # The folder of an index, an empty one, or one that is not there
     ):
         try: import qdrant_edge
         except ImportError: raise ImportError(SEARCH_EXTRA) from None
@@ -196,7 +196,7 @@ class EdgeBackend(QdrantBackend):
             if _OPEN.get(key) is self: del _OPEN[key] # a second close must not forget a newer object
 
 def open_edge(
-    folder:str|Path, # Of an index, or an empty one, or one that is not there
+    folder:str|Path, # The folder of an index, an empty one, or one that is not there
 ) -> EdgeBackend:
     "The backend in a folder; the same object while this process has it open."
     key = str(user_path(folder).resolve())

@@ -30,7 +30,7 @@ class ServerBackend(QdrantBackend):
     def __init__(self,
         url:str, # Such as `http://localhost:6333`, or `:memory:` for a server inside the client
         api_key:str="", # If the server requires one
-        name:str="images", # Of the collection
+        name:str="images", # Name of the collection
         shards:int=1, # Parts of a new collection, on as many nodes
         replicas:int=1, # Copies of each part, on different nodes
         client:Any=None, # An open `QdrantClient` instead of a new one

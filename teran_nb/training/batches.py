@@ -60,7 +60,7 @@ class Batches(torch.utils.data.Dataset):
     "The batches of one epoch, read from a collection."
     def __init__(self,
         collection:Collection, # Images
-        tokens:Tokens, # Of its captions
+        tokens:Tokens, # Tokens of its captions
         batches:list, # From `split_into_batches`
         process:int=0, # Number of this process, from 0; it reads its share of each batch
         processes:int=1, # Number of processes

@@ -38,8 +38,8 @@ class Line(NamedTuple):
 
 def paper_rows(
     rows:Iterable[str]=(), # Names of recipes; TERAN's table of TERN and TERAN when empty
-    scale:str="scenes", # Of every row
-    **overrides, # Of every row, as of `recipe`
+    scale:str="scenes", # Scale of every row, as of `recipe`
+    **overrides, # Fields of every row, as of `recipe`
 ) -> list[Line]: # In this order
     "Rows of the papers' tables."
     names = list(rows) or [row for row,(paper,_) in PUBLISHED.items() if paper == "teran"]
@@ -49,7 +49,7 @@ def paper_rows(
 def sweep(
     made:Recipe, # Whose fields are varied
     field:str, # Name of a field, as of `Recipe.change`; several are joined by commas
-    values:Iterable, # Of the field; of several fields, a list for each line
+    values:Iterable, # Values of the field; for several fields, a list for each line
 ) -> list[Line]: # One for each value
     "A recipe with several values of a field."
     names = [name.strip() for name in field.split(",")]
@@ -76,9 +76,9 @@ BOARD_LOSSES = { # Name in the table to fields of the training
 
 def board(
     rankers:Iterable[str]=BOARD_RANKERS, # Poolings and heads; all of `BOARD_RANKERS` when empty
-    losses:Iterable[str]=("triplet-all","infonce","sigmoid"), # Of `BOARD_LOSSES`, or any name in `LOSSES`
-    scale:str="scenes", # Of every line
-    **overrides, # Of every line, as of `recipe`
+    losses:Iterable[str]=("triplet-all","infonce","sigmoid"), # Names in `BOARD_LOSSES` or in `LOSSES`
+    scale:str="scenes", # Scale of every line, as of `recipe`
+    **overrides, # Fields of every line, as of `recipe`
 ) -> list[Line]: # Labelled `ranker-loss`
     "Every ranker with every loss on the same network."
     lines = []
@@ -97,10 +97,10 @@ def board(
 def lines_of(
     models:Iterable[str]=(), # Rows of the papers' tables
     varied:dict|None=None, # Names of recipes to fields and their values, such as `{"cgam": {"crossgraph.heads": [1,4]}}`
-    rankers:Iterable[str]=(), # Of a board; none when empty
-    losses:Iterable[str]=("infonce",), # Of the board
-    scale:str="scenes", # Of every line
-    **overrides, # Of every line, as of `recipe`
+    rankers:Iterable[str]=(), # Poolings and heads of a board; no board when empty
+    losses:Iterable[str]=("infonce",), # Losses of the board
+    scale:str="scenes", # Scale of every line, as of `recipe`
+    **overrides, # Fields of every line, as of `recipe`
 ) -> list[Line]:
     "Rows of the papers' tables, values of fields, and the cells of a board."
     lines = paper_rows(models, scale, **overrides) if models else []
@@ -109,10 +109,15 @@ def lines_of(
     return lines + board(rankers, losses, scale, **overrides) if rankers else lines
 
 # %% ../../nbs/training/05_compare.ipynb #45aaab76
+def _beginning(made):
+    "The recipe whose trained weights a recipe begins with; None where it begins otherwise."
+    if made.begins not in recipe_names(): return None
+    return recipe(made.begins, made.scale, epochs=made.train.epochs, seed=made.train.seed)
+
 def _train_line(made, data, output, device):
     "The runs of a recipe: one for each model, in folders that lines with the same training share."
-    if made.begins in recipe_names():
-        first = recipe(made.begins, made.scale, epochs=made.train.epochs, seed=made.train.seed)
+    first = _beginning(made)
+    if first is not None:
         run, = _train_line(first, data, output, device)
         made = made.change(begins=in_project(run.folder))
     runs = []
@@ -122,7 +127,7 @@ def _train_line(made, data, output, device):
     return runs
 
 # %% ../../nbs/training/05_compare.ipynb #572dc57a
-GRID_SEED = 9 # Of every run of a grid; no run of a table has it
+GRID_SEED = 9 # Seed of every run of a grid; no run of a table has it
 
 def tune(
     made:Recipe, # What is trained
@@ -180,19 +185,36 @@ def _about_training(made, run, choices):
     if choices: about |= {"choice": _label(choices[0][0]), "grid": {_label(fields): value for fields,value in choices}}
     return about
 
+def _require_own_folders(lines):
+    "Refuse two lines with different trainings in one folder, whose name leaves out the epochs (ValueError)."
+    trained = {} # name of a run to the label of its line and its fields
+    for line in lines:
+        made = line.recipe.change(seed=0)
+        while made is not None:
+            one = single_models(made)[0]
+            fields = {name: value for name,value in one.fields().items()
+                      if name.startswith(("network.","train.")) and name != "train.workers"}
+            label,others = trained.setdefault(one.run_name(), (line.label,fields))
+            changed = ", ".join(name for name in fields if fields[name] != others[name])
+            if changed:
+                raise ValueError(f"the lines {label!r} and {line.label!r} differ in {changed} and have one folder of "
+                                 f"runs, {one.run_name()}; compare each in an output of its own")
+            made = _beginning(made)
+
 def compare(
     recipes:Iterable[Recipe|Line], # What is trained: recipes, and lines of `paper_rows`, `sweep` and `board`
     data:Collection, # What all models learn from
     seeds:Iterable[int]=(0,), # The same for all lines
     output:str|Path="runs/compare", # Where the runs are kept and found again
     grid:dict|None=None, # For `tune`: every line is trained with its best combination; none for the scale's
-    grid_epochs:int|None=None, # Of each run of the grid; None: as many as of the table
+    grid_epochs:int|None=None, # Epochs of each run of the grid; None: as many as of the table
     device:str="auto", # `auto`, `cpu` or `cuda`
 ) -> Result: # On the test split, a line for each; `about(line, "run")` are the folders
     "Train and test several recipes with several seeds; finished runs are read, not repeated."
     lines = [each if isinstance(each, Line) else Line(each.name, each) for each in recipes]
     seeds = list(dict.fromkeys(seeds))
     if len({line.label for line in lines}) < len(lines): raise ValueError("two lines have one name; give each a `Line` with a label of its own")
+    _require_own_folders(lines)
     members = max((line.recipe.members for line in lines), default=1)
     if grid and any(seed <= GRID_SEED < seed + members for seed in seeds):
         raise ValueError(f"the seeds {seeds} train a model of the table with seed {GRID_SEED}, by which the grid "
@@ -214,7 +236,7 @@ def compare(
 
 # %% ../../nbs/training/05_compare.ipynb #abe203b8
 def trainings(
-    results:Result, # Of `compare`
+    results:Result, # Result of `compare`
 ) -> pd.DataFrame: # Columns `model`, `chosen`, one for each combination of the grid, `epochs trained` and `seconds`
     "How each line was trained: what the grid chose, the validation of each choice, and how long each seed took."
     rows = []
@@ -228,7 +250,7 @@ def trainings(
 
 # %% ../../nbs/training/05_compare.ipynb #84e691d8
 def read_epochs(
-    runs:Result|dict[str,Iterable], # Of `compare`; or folders of runs by the name of their line
+    runs:Result|dict[str,Iterable], # Result of `compare`, or folders of runs by the name of their line
 ) -> pd.DataFrame: # Columns `line`, `seed`, `epoch`, and the validation metrics in their own units
     "What several runs measured after each epoch, as one table."
     folders = {line: runs.values(line, "run") for line in runs.lines} if isinstance(runs, Result) else runs
@@ -239,15 +261,15 @@ def read_epochs(
 
 # %% ../../nbs/training/05_compare.ipynb #2cfbd6c5
 def cross_test(
-    results:Result, # Of `compare`
+    results:Result, # Result of `compare`
     data:Collection, # What the models were trained on
-    rows:Iterable[str]=("teran-mrsw","teran-mwsr","teran-symm"), # Lines of the results; missing ones are left out
     poolings:Iterable[str]=("mrsw","mwsr","symm"), # By which they are tested
     device:str="auto", # `auto`, `cpu` or `cuda`
 ) -> Result: # A line for each pair, on the test split
-    "Trained by one pooling, tested by another."
+    "TERAN trained by one pooling and tested by another, of the lines that the results have."
     lines = {}
-    for row,pooling in itertools.product([row for row in rows if row in results.lines], poolings):
+    rows = [row for row in ("teran-mrsw","teran-mwsr","teran-symm") if row in results.lines]
+    for row,pooling in itertools.product(rows, poolings):
         evaluations = [evaluate_runs(run, data.test, device, pooling=pooling)[1] for run in results.values(row, "run")]
         lines[f"{row}, tested by {pooling}"] = tuple(evaluation.result.only for evaluation in evaluations)
     return Result(lines)
@@ -256,19 +278,20 @@ def cross_test(
 _OF_TRAINING = ("seed","commit","changed","epochs","run") # conditions that stay, however a model is tested
 
 def without_contexts(
-    results:Result, # Of `compare`; ensembles are left out
+    results:Result, # Result of `compare`; ensembles are left out
     data:Collection, # Drawn scenes
-) -> Result: # Of the test split; a line for each row, then for its words alone, its regions alone, and both
+) -> Result: # On the test split: a line for each row, then for its words alone, its regions alone, and both
     "Test trained models on minimal pairs, with and without context."
     pairs = scene_pairs(data.test)
     lines = {}
     about = {"protocol": data.test.name, "candidates": f"{len(pairs):,} pairs of two captions", "ties": "count half"}
     for row,seeds in results.lines.items():
-        made = recipe(row) if row in recipe_names() else Recipe() # a line may have a name of your own
-        if made.members > 1: continue
+        if seeds[0].about["models"] != "single": continue
+        tested_as = seeds[0].about["model"] # the line may have a label of its own
+        changes = recipe(tested_as).test if tested_as in recipe_names() else {}
         for result in seeds:
             model = load_model(result.about["run"], "auto")
-            model.config = override(model.config, made.test)
+            model.config = override(model.config, changes)
             model.name = row
             conditions = about | {k: result.about[k] for k in _OF_TRAINING if k in result.about}
             for name,scores in context_scores(model, pairs, data.test).items():
@@ -278,7 +301,7 @@ def without_contexts(
 
 # %% ../../nbs/training/05_compare.ipynb #550cb0ea
 def attention_maps(
-    results:Result, # Of `compare`
+    results:Result, # Result of `compare`
     image:Image, # An image of the test split
     caption:str, # A sentence about it
 ) -> dict[str,WordRelations]: # One for each line with a joint head, by its first seed

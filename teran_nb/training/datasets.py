@@ -35,7 +35,7 @@ def description(
     captions:str="", # As in `load_data`
     world:str="scenes", # As in `load_data`
 ) -> dict: # Plain values, without a path
-    "What data are called, wherever they lie; nothing is opened."
+    "The name of a data set, without its path; opens nothing."
     if data == "scenes": return {"data": "scenes", "world": one_of(world, WORLDS, "world"), "seed": WORLDS[world]["seed"]}
     folders = data if isinstance(data, (list,tuple)) else [data]
     named = {"data": "+".join(project_path(folder).resolve().name for folder in folders)}
@@ -95,13 +95,14 @@ def _open_photographs(language, missing):
 
 def _as_folder(data):
     "The folder of the pictures of a dataset of the library `datasets`, which are written at first use; a name as it is."
-    if isinstance(data, (str,Path)): return data
+    if isinstance(data, str): return data
+    if isinstance(data, Path): return str(project_path(data))
     return str(save_dataset(data))
 
 def load_data(
     data:Any="scenes", # `scenes`; `photos`; a folder of a collection, of features or of pictures; a dataset; a list of these
     captions:str="", # A captions file, for features or pictures; of `photos` a language: de, fr, hi, ja, ko, zh
-    world:str="scenes", # Of `scenes`, how many are drawn: one of `WORLDS`
+    world:str="scenes", # How many scenes are drawn, a name in `WORLDS`
     missing:str="refuse", # Images with captions and without features: `refuse` or `drop`
     relevance:dict|None=None, # Other relevances by split and kind, such as `{"test": {"spice": "spice_test.npy"}}`
 ) -> Collection: # With the splits `train`, `val` and `test`, where the captions name them
@@ -109,6 +110,7 @@ def load_data(
     several = isinstance(data, (list,tuple))
     data = [_as_folder(each) for each in data] if several else _as_folder(data)
     path = project_path("" if several else data)
+    if several and captions: raise ValueError(f"several data have captions of their own; leave {captions} out")
     relevance = checked(relevance or {}, dict[str,dict[str,str]], "relevance",
                         "name files by split and kind: {'test': {'spice': 'file.npy'}}")
     if data == "scenes":
@@ -128,7 +130,7 @@ def load_data(
                                 "or say data='scenes'")
     collection.features.verify()
     collection.description = description(data, captions, world)
-    collection.source = {"data": data, "captions": captions, "world": world, "missing": missing, "relevance": relevance}
+    collection.source = {"data": data, "captions": str(captions), "world": world, "missing": missing, "relevance": relevance}
     for split in relevance: collection.relevance(split) # a wrong file or a missing Java is found now
     return collection
 

@@ -6,7 +6,7 @@
 __all__ = ['require_known_parameters', 'check_parameters']
 
 # %% ../../nbs/training/06_parameters.ipynb #c6722c3c
-import ast, difflib, sys
+import ast, difflib, json, sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -44,15 +44,12 @@ def _assigned(source):
     return values
 
 def _require_type(name, value, default):
-    "Refuse a value of another type than the default's, with the option of papermill that gives the right one (ValueError)."
+    "Refuse a value of another type than the default's (ValueError)."
     kind = type(default)
     allowed = kind,*_ALSO.get(name, ())
     if type(value) in allowed or (type(value) is int and float in allowed): return
-    if kind is str and not isinstance(value, (list,dict)): cure = f"-r {name} {value}"
-    elif kind is list: cure = f"-y '{name}: [{value}]'"
-    elif kind is dict: cure = f"-y '{name}: {value if isinstance(value, str) else '{...}'}'"
-    else: cure = f"-y '{name}: {default}'"
-    raise ValueError(f"the parameter {name} is {_KINDS[kind]} and got {value!r}, {_KINDS.get(type(value), 'another type')}; type {cure}")
+    raise ValueError(f"the parameter {name} is {_KINDS[kind]} and got {value!r}, {_KINDS.get(type(value), 'another type')}; "
+                     f"type it as YAML, such as -y '{name}: {json.dumps(default)}'")
 
 def require_known_parameters(
     cells:Sequence[str], # Source of the cells that ran so far, in order, such as IPython's `In`
@@ -78,10 +75,18 @@ _TAKES_OF_TESTS = {"data": ("captions","world","missing","relevance"), "testing"
                    "phrases": ("phrases","pixels","bad"), "pairs": ("pairs","pictures"),
                    "judgements": ("judgements",)}
 
+def _require_options(options, cells):
+    "Refuse an option that is a parameter of the workflow itself (ValueError)."
+    parameters = next((names for names in map(_assigned, cells) if "options" in names), {})
+    for name,value in options.items():
+        if name not in parameters: continue
+        cure = f"-y '{name}: {json.dumps(value)}'" if isinstance(value, (list,dict)) else f"-p {name} {value}"
+        raise ValueError(f"{name} is a parameter of its own, and no option; type {cure}")
+
 def check_parameters(
     options:Mapping={}, # Names to values, of everything that is no parameter of its own
     *,
-    scale:str="", # Of the recipe, where one is trained
+    scale:str="", # Scale of the recipe, where one is trained
     run:str|Path|Iterable="", # Trained run or checkpoint that is tested: one, a list, or a dict of them by name
     pooling:str="", # One of `POOLINGS`, or the model's own
     device:str="auto", # `auto`, `cpu` or `cuda`
@@ -90,7 +95,9 @@ def check_parameters(
     data:str|list="scenes", # As of `load_data`, which a run that is continued must have been given too
 ) -> SimpleNamespace: # The options: `data`, `training`, `testing`, `ndcg`, `grounding`, `phrases`, `pairs`, `judgements` and `others`
     "Refuse what a workflow cannot do before it begins, and give each option to the function that takes it."
-    require_known_parameters(_executed_cells())
+    cells = _executed_cells()
+    require_known_parameters(cells)
+    _require_options(options, cells)
     if pooling: one_of(pooling, POOLINGS, "pooling", registered=True)
     if is_own("pooling", pooling): check("pooling", pooling)
     pick_device(device)

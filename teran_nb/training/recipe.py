@@ -55,16 +55,16 @@ class TrainConfig:
     schedule:str="step" # In `RATE_SCHEDULES`: `step` (TERAN), `constant` (TERN), `cosine`, `linear` to 0 (UNITER, IAIS)
     decay_every:Positive=20 # Schedule `step`: the rate is divided by ten every so many epochs
     warmup_steps:Count=0 # First steps of the optimizer, in which the rate rises linearly from 0
-    weight_decay:Annotated[float,Field(ge=0)]=.01 # Of the matrices, by `adamw`
+    weight_decay:Annotated[float,Field(ge=0)]=.01 # Weight decay of the matrices, by `adamw`
     max_grad_norm:Annotated[float,Field(gt=0)]=2. # Largest norm of all gradients together; 1e9 for no clipping
     # loss
     loss:str="triplet" # A name in `LOSSES`: `triplet` (TERN, TERAN), `infonce`, `sigmoid` (SigLIP), `sparc`
     logit_scale:Annotated[float,Field(ge=0)]=0. # First value of the learned scale of similarities; 0: 1/0.07, of `sigmoid` 10
     logit_bias:float=0. # First value of the learned bias of `sigmoid`; 0: -10
-    margin:Annotated[float,Field(ge=0)]=.2 # Of the triplet loss
-    negatives:Literal["hardest","all","summed"]="hardest" # Of the triplet loss; `summed` in one hinge, as IAIS prints it
-    reduction:Literal["sum","mean"]="sum" # Of the triplet loss
-    soften:Annotated[float, Field(ge=0, lt=1)]=0. # Of `infonce`: share of each target for pairs whose captions are alike
+    margin:Annotated[float,Field(ge=0)]=.2 # Margin of the triplet loss
+    negatives:Literal["hardest","all","summed"]="hardest" # Negatives of the triplet loss; `summed` in one hinge, as IAIS prints it
+    reduction:Literal["sum","mean"]="sum" # How the triplet loss joins its pairs
+    soften:Annotated[float, Field(ge=0, lt=1)]=0. # Share of each target of `infonce` for pairs whose captions are alike
     iais:IaisConfig=IaisConfig() # IAIS, added to the loss of the joint head, or else to that of the alignment
     joint:JointTraining=JointTraining() # Pretraining and hard negatives of the joint head
     # alignment
@@ -73,13 +73,13 @@ class TrainConfig:
     stop_words:str="" # Words left out of the alignment in training: `nltk`, or a file, one word a line; empty: none
     # machine
     accumulate:Positive=1 # Batches whose gradients are summed before each step of the optimizer
-    precision:Literal["fp32","bf16","fp16"]="fp32" # Of the forward pass
+    precision:Literal["fp32","bf16","fp16"]="fp32" # Precision of the forward pass
     # best epoch
     select:str="ndcg" # Validation metric: `ndcg` (TERAN section 7), `rsum`, `grounding`, `t2i_r1`, `t2i_ndcg_spice`, one of your own
     patience:Count=0 # Training ends after so many epochs without a better one (early stopping); 0 for never
     # reading and seed
     workers:Annotated[int,Field(ge=0, le=256)]=0 # Processes that read batches; 0 to read in this process
-    seed:Annotated[int,Field(ge=0, lt=2**63)]=0 # Of the choice of batches, of dropout and of masks
+    seed:Annotated[int,Field(ge=0, lt=2**63)]=0 # Seed of the choice of batches, of dropout and of masks
     def __post_init__(self):
         one_of(self.schedule, RATE_SCHEDULES, "schedule")
         one_of(self.loss, LOSSES, "loss", registered=True)
@@ -100,8 +100,8 @@ def _require_select(select):
 @configuration
 class Recipe(MarkdownRepr):
     "Every setting of an experiment; shows itself as a table."
-    name:str="teran-mrsw" # Of its file, in `recipes/`, or the path of a file of your own
-    scale:str="scenes" # Of its file, in `recipes/scales/`, or the path of one
+    name:str="teran-mrsw" # Name of its file in `recipes/`, or the path of a file of your own
+    scale:str="scenes" # Name of its file in `recipes/scales/`, or the path of one
     paper:str="TERAN" # Whose model it is: `TERN`, `TERAN`, `IAIS` or `CGAM`
     network:NetworkConfig=NetworkConfig() # What is built
     train:TrainConfig=TrainConfig() # How it is trained
@@ -157,17 +157,21 @@ def _ranker_fields(ranker):
     if ranker in POOLINGS: return {"network.pooling": ranker}
     return {"network.training_heads": (ranker,), "network.ranking_head": ranker}
 
+def _by_full_names(values):
+    "Fields and values, whose names may be short; `text` and `ranker` choose several."
+    fields = {}
+    for name,value in values.items():
+        if name == "ranker": fields |= _ranker_fields(value)
+        elif name == "text" and isinstance(value, str): fields |= _text_fields(value)
+        else: fields |= {_full_name(field): inner for field,inner in _flat({name: value}).items()}
+    return fields
+
 @patch
 def change(self:Recipe,
     **changes, # Names of fields and their new values; `text` and `ranker` as below
 ) -> Recipe: # Checked
     "The same recipe with other values."
-    fields = {}
-    for name,value in changes.items():
-        if name == "ranker": fields |= _ranker_fields(value)
-        elif name == "text" and isinstance(value, str): fields |= _text_fields(value)
-        else: fields |= {_full_name(field): inner for field,inner in _flat({name: value}).items()}
-    return override(self, fields)
+    return override(self, _by_full_names(changes))
 
 # %% ../../nbs/training/00_recipe.ipynb #4d6ec56f
 RECIPES = files("teran_nb")/"recipes" # The YAML files of this library
@@ -176,15 +180,12 @@ _STARTS = { # Name of a pooling to the fields with which its training starts
     "mwsr": {"train.start_pooling": "mrsw", "train.start_epochs": 2},
     "symm": {"train.start_pooling": "mrsw", "train.start_epochs": 2}}
 
-_OURS = ("teran-both","cgam-one-head-printed","teran-mrsw-iais-singular","teran-mrsw-iais-distributed","single-stream-pretraining",
-         "single-stream-pretrained","iais-singular-pretrained","iais-distributed-pretrained") # Rows that no paper prints
-
 def recipe_names(
     folder:str="", # `scales` for the names of scales
 ) -> list[str]: # In the order of the papers' tables; then our own
     "The recipes, or the scales, of this library."
     names = [file.name.removesuffix(".yaml") for file in (RECIPES/folder).iterdir() if file.name.endswith(".yaml")]
-    order = [*PUBLISHED,*_OURS]
+    order = list(PUBLISHED)
     return sorted(names, key=lambda name: (order.index(name) if name in order else len(order),name))
 
 def _read(name, folder=""):
@@ -213,21 +214,22 @@ def recipe(
     named,_ = _read(name)
     size,_ = _read(scale, "scales")
     by_heads = size.pop("heads", {})
-    heads = named.get("training_heads", ["alignment"])
-    start = {}
-    if "alignment" in heads: start = _STARTS.get(overrides.get("pooling") or named.get("pooling"), {})
-    elif overrides.get("pooling") and "alignment" not in overrides.get("training_heads", ()):
-        raise ValueError(f"{name} trains no alignment, so no pooling; leave pooling out")
-    made = Recipe(name=name, scale=scale)
-    fields = {}
+    chosen = _by_full_names({field: value for field,value in overrides.items() if value is not None})
     try:
-        for layer in (size,by_heads.get("+".join(heads), {}),start,named):
-            fields |= {_full_name(field): value for field,value in _flat(layer).items()}
-        made = made.change(**fields)
+        named = _by_full_names(named)
+        heads = named.get("network.training_heads", ("alignment",))
+        pooling = chosen.get("network.pooling") or named.get("network.pooling")
+        start = _STARTS.get(pooling, {}) if "alignment" in heads else {}
+        of_heads = by_heads.get("+".join(heads), {})
+        fields = _by_full_names(size) | _by_full_names(of_heads) | start | named
+        made = override(Recipe(name=name, scale=scale), fields)
     except ValueError as e: raise ValueError(f"{name} at the scale {scale}: {e}") from None
-    begins = overrides.get("begins") or made.begins
+    begins = chosen.get("begins") or made.begins
     if begins and begins not in recipe_names(): made = made.change(**_uniter_fields(made, begins))
-    return made.change(**{field: value for field,value in overrides.items() if value is not None})
+    made = override(made, chosen)
+    if "network.pooling" in chosen and not any(HEADS[head].trains_alignment for head in made.network.training_heads):
+        raise ValueError(f"{name} trains no alignment, so no pooling; leave pooling out")
+    return made
 
 def _uniter_fields(made, begins):
     "Fields of the network of a UNITER with whose weights a recipe begins; none where it begins otherwise."
@@ -245,8 +247,9 @@ _CONDITIONS = {"train.seed","train.epochs","train.workers","network.regions.feat
 def changed(self:Recipe) -> str: # Such as `pooling mwsr, margin 0.3`; empty for the named recipe itself
     "The fields that differ from the named recipe, in words."
     given = {"begins": self.begins} if self.begins else {}
-    if "alignment" in self.network.training_heads: given["network.pooling"] = self.network.pooling
     named = recipe(self.name, self.scale)
+    if "alignment" in self.network.training_heads and "alignment" in named.network.training_heads:
+        given["network.pooling"] = self.network.pooling
     like = {name: value for name,value in given.items() if named.fields()[name] != value}
     if "network.pooling" in like: like["pooling"] = like.pop("network.pooling") # with its start
     before = recipe(self.name, self.scale, **like).fields() | {name: named.fields()[name] for name in given}
@@ -318,7 +321,7 @@ def for_data(self:Recipe,
 @patch
 def run_name(self:Recipe,
     data:str="scenes", # Name of the data
-) -> str: # Of a folder, at most 120 letters
+) -> str: # Name of a folder, at most 120 letters
     "A name for the runs of a recipe, without the seed."
     parts = [Path(self.scale).stem, "" if data == "scenes" else data, Path(self.trained_as or self.name).stem]
     changed = self.change(members=1, test={}, name=self.trained_as or self.name, trained_as="").changed

@@ -54,9 +54,9 @@ class Conse(Encoder):
     @property
     def info(self) -> EncoderInfo:
         "What it says about itself."
-        own = self.config.ranking_head == "own"
+        own_score = "names of classes" if self.config.ranking_head == "own" else ""
         return EncoderInfo(
-            "conse", extractor=self.picture_extractor.name, pooling=self.config.pooling, own_score="names of classes"*own,
+            "conse", extractor=self.picture_extractor.name, pooling=self.config.pooling, own_score=own_score,
             note="This model knows pictures by the names of ImageNet's classes only; it was never trained to match.")
     def find_extractor(self) -> Extractor: return self.picture_extractor
     @torch.no_grad()
@@ -64,8 +64,10 @@ class Conse(Encoder):
         "The class prior of each region, and their mean."
         images = self.with_regions(images)
         parts = [self.prior(torch.tensor(image.regions.features).float().to(self.device)).cpu() for image in images]
-        whole = [F.normalize(vectors.mean(0), dim=-1) for vectors in parts] or [torch.zeros(0, self.text.dim)]
-        return Encoded.of_images(images, Packed.from_sets(parts), torch.stack(whole) if parts else whole[0])
+        if not parts: return Encoded.of_images([], Packed(torch.zeros(0, self.text.dim), [0]))
+        means = [vectors.sum(0)/max(1, len(vectors)) for vectors in parts] # 0 for an image without regions
+        whole = torch.stack([F.normalize(mean, dim=-1) for mean in means])
+        return Encoded.of_images(images, Packed.from_sets(parts), whole)
     @torch.no_grad()
     def encode_captions(self, captions:Sentences, batch_size:int=512, show_progress_bar:bool=False) -> Encoded:
         "Each word as the sentence encoder reads it, and the sentence."

@@ -61,7 +61,7 @@ class DualConfig:
     phrases:Annotated[tuple[str,...], _OneOrMore]=() # Phrases that are one word wherever they stand
     stop_words:str="" # Words that are left out: `nltk`, or a text file with one word a line; empty for none
     feature_surgery:bool=False # Take off each word what all words of the sentence share, in `align` only
-    scales:Annotated[tuple[Positive,...], Field(min_length=1), _OneOrMore]=(1,2) # Of windows, as of `window_boxes`
+    scales:Annotated[tuple[Positive,...], Field(min_length=1), _OneOrMore]=(1,2) # Scales of windows, as of `window_boxes`
     def __post_init__(self):
         one_of(self.pooling, POOLINGS, "pooling", registered=True)
         for template in self.templates:
@@ -83,6 +83,8 @@ class DualEncoder(Encoder):
         self.late_interaction = family.word_source == "tokens" # Whether its own score compares tokens with patches
         if family.ranks_only and words == "tokens":
             raise ValueError(f"{family.name} ranks only: no token of it has a vector; leave out words='tokens'")
+        if family.ranks_only and config.boxes_by == "attention":
+            raise ValueError(f"{family.name} ranks only: it has no attention to restrict to a box; leave out boxes_by")
         if self.late_interaction and (words == "prompts" or config.boxes_by == "attention"):
             raise ValueError(f"{family.name} makes no vector of a whole picture or sentence, so it has no prompts, and no "
                              "attention to restrict to a box; leave out words and boxes_by")
@@ -326,16 +328,22 @@ def encode_pair(self:DualEncoder, image:Encoded, caption:Encoded) -> tuple[Encod
 
 # %% ../../nbs/zoo/12_dual.ipynb #26552733
 @patch
+def check_rerank(self:DualEncoder, rerank:int, pooling:str="") -> None:
+    "Refuse to re-rank by the alignment, or by a family without a matching head (ValueError)."
+    reads_pairs = hasattr(self.family, "match") and not (pooling or self.info.ranks_by_alignment)
+    if not reads_pairs: Encoder.check_rerank(self, rerank, pooling)
+
+@patch
 def similarity(self:DualEncoder,
     images:Encoded|Images, # Pictures, encoded or not
     captions:Encoded|Sentences, # Sentences, encoded or not
     *,
     pooling:str="", # Ranks by the alignment pooled so; as `ranks_by` says when empty
-    rerank:int=0, # Of a family with a matching head, such as BLIP: rank the first k results of each query by it
+    rerank:int=0, # Rank the first k results of each query again by the family's matching head, such as BLIP's
     **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`; its own score needs none of them
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
-    if pooling or not hasattr(self.family, "match"): self.check_rerank(rerank, pooling)
+    self.check_rerank(rerank, pooling)
     images,captions = self.ensure_encoded(images, captions)
     if pooling or self.info.ranks_by_alignment:
         return similarity(images.parts, captions.parts, pooling or self.pooling, **options)

@@ -36,16 +36,16 @@ from .regions_words import (
 class PictureVectors(NamedTuple):
     "Encoded pictures."
     whole:Tensor # Vectors that the own score compares, of unit length; zeros where it compares parts, `(n, dim)`
-    patches:list[Tensor] # Of each picture, in the space of the sentences, of unit length, `(patches, dim)`
+    patches:list[Tensor] # Patches of each picture, in the space of the sentences, of unit length, `(patches, dim)`
     grids:list[tuple[int,int]] # Rows and columns of patches of each picture
     boxes:list[Tensor] # Pixels (x1,y1,x2,y2) of each patch in the original picture, `(patches, 4)`
-    regions:Sequence[Tensor]=() # Of each picture, vectors of the requested boxes, of unit length, `(boxes, dim)`
+    regions:Sequence[Tensor]=() # Vectors of the requested boxes of each picture, of unit length, `(boxes, dim)`
     others:Sequence[Tensor]=() # Late interaction only: what the own score compares besides the patches, `(others, dim)`
 
 class SentenceVectors(NamedTuple):
     "Encoded sentences."
     whole:Tensor # Vectors that the own score compares, of unit length; zeros where it compares parts, `(n, dim)`
-    tokens:list[Tensor] # Of each sentence, of unit length, `(tokens, dim)`; late interaction: those of its prompt too
+    tokens:list[Tensor] # Tokens of each sentence, of unit length, `(tokens, dim)`; late interaction: those of its prompt too
     offsets:list[list[tuple[int,int]]] # Characters `[start,end)` of each token in its sentence; empty in the prompt
 
 # %% ../../nbs/zoo/06_families.ipynb #77a4ea44
@@ -97,6 +97,7 @@ class Family:
     attention:str = "" # Which of transformers' implementations of attention; empty for its own choice
     max_tokens:int = 0 # Most tokens of a sentence, more are cut off; 0 for no limit
     key_mapping:dict = {} # Patterns of names of weights in older files, and today's names
+    query:str = "" # Of late interaction: text around a sentence, with `{}` for it; empty where the processor writes it
     ranks_only:bool = False # Whether it makes one vector of a picture and one of a sentence, and none of their parts
     allowed_parts:tuple[str,...]|None = None # `model_type`s of the models it may be built of; None for any
     def __init__(self,

@@ -151,7 +151,7 @@ def _network(family, dtype, config, name, **options):
     if family.attention: options["attn_implementation"] = family.attention
     model,info = load(name, dtype=dtype, output_loading_info=True, trust_remote_code=False, **options)
     missing = sorted(info["missing_keys"])
-    if getattr(family, "query", ""): model = LateNetwork(model, _linear(name, dtype, **options))
+    if family.query: model = LateNetwork(model, _linear(name, dtype, **options))
     if missing: raise ValueError(f"it lacks {len(missing)} weights of a {kind.__name__}, such as {missing[0]}")
     require_finite(model, name)
     return model
@@ -191,7 +191,7 @@ def _prompt_processor(family, name, image_processor, tokenizer, has_chat, **opti
     accepted = inspect.signature(kind).parameters.keys() - {"image_processor","tokenizer","video_processor"}
     own = {key: settings[key] for key in settings.keys() & accepted}
     processor = kind(image_processor=image_processor, tokenizer=tokenizer, **own)
-    if not getattr(family, "query", ""): return processor
+    if not family.query: return processor
     processor.visual_prompt_prefix,processor.query_prefix = family.picture_prompt,family.query
     if has_chat and tokenizer.chat_template:
         def filled(task, **content):
@@ -281,8 +281,8 @@ _RENAMED = ( # From OpenCLIP's names to those of transformers, in this order
     (r"\.ln_(\d)\.", r".layer_norm\1."), (r"\.c_fc\.", ".fc1."), (r"\.c_proj\.", ".fc2."), (r"\.attn\.", ".self_attn."))
 
 def _open_clip_weights(
-    weights:dict[str,Tensor], # Of OpenCLIP
-) -> dict[str,Tensor]: # Of transformers' `CLIPModel`; those of a tower of timm keep their names
+    weights:dict[str,Tensor], # Weights by the names of OpenCLIP
+) -> dict[str,Tensor]: # By the names of transformers' `CLIPModel`; those of a tower of timm keep their names
     "Rename weights."
     renamed = {key.removeprefix("visual."): weight for key,weight in weights.items() if key.startswith("visual.trunk.")}
     for key,weight in weights.items():
@@ -347,6 +347,25 @@ def _pooled_kind(name, **options):
     if pooling.get("pooling_mode_lasttoken") or pooling.get("pooling_mode") == "lasttoken": return QwenEmbeddingFamily.name
     raise ValueError(f"{file} pools otherwise than by the last token")
 
+_WRONG_NAME = "name a folder or a hub name of a pretrained dual encoder" # for errors
+
+def _layout(name, files):
+    "Where the configuration lies, as a folder or name and options of the loaders, and whether OpenCLIP wrote it."
+    def read(file, kind, what): return load_from_hub(partial(_json, file, kind), name, what, _WRONG_NAME)
+    where = {}
+    inside = ""
+    if "modules.json" in files: # of sentence-transformers: where its first part lies
+        inside = read("modules.json", list[dict], "model of sentence-transformers")[0].get("path")
+    if f"{inside}/config.json" in files:
+        if Path(name).is_dir(): name = f"{name}/{inside}"
+        else: where["subfolder"] = inside
+    is_open_clip = "open_clip_config.json" in files
+    if is_open_clip and "config.json" in files:
+        is_open_clip = "model_type" not in read("config.json", dict, "pretrained dual encoder")
+    weights = [file for pattern in _WEIGHTS for file in matching(files, pattern)]
+    if all(".fp16." in file for file in weights): where["variant"] = "fp16"
+    return name,where,is_open_clip
+
 def family_of(
     name:str|Path, # Hugging Face name or folder
     device:str|torch.device="cpu", # Where to compute
@@ -355,42 +374,31 @@ def family_of(
     "Open a pretrained model of a known family."
     source = name = str(name)
     if not name or name.startswith("~"): source = name = str(user_path(name)) # this refuses an empty name
-    wrong_name = "name a folder or a hub name of a pretrained dual encoder"
     wrong_files = "copy what is missing from the page of the weights"
     def load(loader, kind, cure, at="", **options): return load_from_hub(partial(loader, **options), at or name, kind, cure)
-    files = load(_require_weights, "pretrained dual encoder", wrong_name)
-    where = {}
-    inside = ""
-    if "modules.json" in files: # of sentence-transformers: where its first part lies
-        inside = load(partial(_json, "modules.json", list[dict]), "model of sentence-transformers", wrong_name)[0].get("path")
-    if f"{inside}/config.json" in files:
-        if Path(name).is_dir(): name = f"{name}/{inside}"
-        else: where["subfolder"] = inside
-    is_open_clip = "open_clip_config.json" in files
-    if is_open_clip and "config.json" in files:
-        is_open_clip = "model_type" not in load(partial(_json, "config.json", dict), "pretrained dual encoder", wrong_name)
-    weights = [file for pattern in _WEIGHTS for file in matching(files, pattern)]
-    if all(".fp16." in file for file in weights): where["variant"] = "fp16"
+    files = load(_require_weights, "pretrained dual encoder", _WRONG_NAME)
+    name,where,is_open_clip = _layout(name, files)
     if is_open_clip:
         wrong_files = "copy the tokenizer's files of openai/clip-vit-base-patch32 into it"
-        family,model,processor = load(partial(_open_clip, dtype), "CLIP of OpenCLIP", wrong_name)
+        family,model,processor = load(partial(_open_clip, dtype), "CLIP of OpenCLIP", _WRONG_NAME)
     else:
-        adapter = load(_adapter, "LoRA adapter", wrong_name) if "adapter_config.json" in files else None
+        adapter = load(_adapter, "LoRA adapter", _WRONG_NAME) if "adapter_config.json" in files else None
         base = adapter[0] if adapter else name
         with no_download(f"{name} names it as its base model; download it first, or write its folder into adapter_config.json"
                          ) if adapter else nullcontext():
-            config = load(_config, "pretrained dual encoder", wrong_name, base, **where)
+            config = load(_config, "pretrained dual encoder", _WRONG_NAME, base, **where)
             kind = config.model_type
-            if kind == "qwen3_vl" and matching(files, "*Pooling/config.json"): kind = load(_pooled_kind, "embedding model", wrong_name)
+            if kind == "qwen3_vl" and matching(files, "*Pooling/config.json"):
+                kind = load(_pooled_kind, "embedding model", _WRONG_NAME)
             family = FAMILIES[kind]
-            model = load(partial(_network, family, dtype, config), family.name, wrong_name, base, **where)
+            model = load(partial(_network, family, dtype, config), family.name, _WRONG_NAME, base, **where)
         if adapter: _merge(model, *adapter[1:])
         processor = load(partial(_image_processor, family), f"{family.name} with its image processor", wrong_files, **where)
     tokens = CLIPTokenizer if is_open_clip else AutoTokenizer
     tokenizer = load(partial(_tokenizer, model, tokens), f"{family.name} with its tokenizer", wrong_files, **where)
     if family.processor_class:
         processor = _prompt_processor(family, name, processor, tokenizer, "modules.json" in files, local_files_only=True)
-    if getattr(family, "query", "") and "config_sentence_transformers.json" in files: _warn_of_prompts(source)
+    if family.query and "config_sentence_transformers.json" in files: _warn_of_prompts(source)
     opened = family(model.to(device), processor, tokenizer)
     opened.source = source
     with loading(source, f"{family.name} that encodes", "copy the model again, or choose another precision"): opened.try_out()

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['UNUSED_WEIGHTS', 'open_checkpoint', 'require_tensors', 'read_original', 'original_config', 'original_settings',
-           'original_names', 'unused_by', 'to_original_weights', 'require_weights', 'from_original_weights', 'Original',
-           'save_original', 'load_original']
+           'original_names', 'unused_by', 'require_weights', 'from_original_weights', 'Original', 'save_original',
+           'load_original']
 
 # %% ../../nbs/zoo/03_originals.ipynb #1eb0aa49
 import argparse, pickle, re, tempfile, zipfile
@@ -129,7 +129,7 @@ def _as_published(config):
     return config if isinstance(config, PublishedConfig) else PublishedConfig(**vars(config), reference=None)
 
 def original_settings(
-    config:NetworkConfig, # Of any network
+    config:NetworkConfig, # Configuration of any network
     pretrain:str, # Folder or Hugging Face name of its text model
 ) -> dict: # For the entry `config` of an original
     "The settings of an original, from our configuration; what the published code cannot build is refused (ValueError)."
@@ -153,7 +153,8 @@ def original_settings(
         group,name = key.split(".")
         settings.setdefault(group, {})[name] = value
     for name,value in difference(config, original_config(settings)).items():
-        if name == "text.kind" or (name.startswith(("regions.","last.")) and name != "regions.extractor"):
+        is_architecture = name in ("text.kind","whole","word_weights") or name.startswith(("regions.","last."))
+        if is_architecture and name != "regions.extractor":
             raise ValueError(f"{refusal} {name}={value!r}")
     return settings
 
@@ -213,7 +214,7 @@ def _unused_weights(model):
     weights["img_txt_enc.txt_enc.word_embeddings.weight"] = words
     return weights
 
-def to_original_weights(
+def _to_original_weights(
     model:Network, # One of ours, or one that was an original
 ) -> dict: # Name to tensor on the CPU, for the entry `model` of an original
     "The weights of a model by their names in an original, with those that no score uses."
@@ -312,7 +313,7 @@ def save_original(
             pieces = sorted(vocabulary, key=vocabulary.get)
             (tmp/"vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf8")
     original = getattr(model, "original", None)
-    checkpoint = {"epoch": original.epoch if original else 0, "model": to_original_weights(model), "config": settings,
+    checkpoint = {"epoch": original.epoch if original else 0, "model": _to_original_weights(model), "config": settings,
                   "optimizer": None, "scheduler": None, "opt": None, "Eiters": 0}
     with atomic(path) as tmp: torch.save(checkpoint, tmp)
 

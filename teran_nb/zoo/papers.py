@@ -7,6 +7,7 @@ __all__ = ['TABLES', 'PUBLISHED', 'paper_table', 'contents', 'PublishedRow', 'pu
 
 # %% ../../nbs/zoo/00_papers.ipynb #254154c7
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import as_file, files
 
 import pandas as pd
@@ -18,7 +19,13 @@ from ..core.show import MarkdownRepr, escape_markdown, markdown_table
 # %% ../../nbs/zoo/00_papers.ipynb #c029f21f
 TABLES = files("teran_nb.zoo")/"tables" # The CSV files and their index, `tables.json`
 
+@cache
 def _index(): return read_json(TABLES/"tables.json")
+
+@cache
+def _cells(file):
+    "The cells of a CSV file, as text."
+    with as_file(TABLES/file) as path: return pd.read_csv(path, dtype=str, keep_default_na=False)
 
 def paper_table(
     paper:str, # A name in the table above: `teran`, `iais` ...
@@ -29,14 +36,14 @@ def paper_table(
     index = _index()
     entry_of = {(t["paper"],t["number"],t["preprint"]): t for t in index["tables"]}
     entry = entry_of[one_of((paper,number,preprint), entry_of, "table of a paper")]
-    with as_file(TABLES/entry["file"]) as path: table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    table = _cells(entry["file"]).copy()
     units = {column: unit for column,(unit,_) in index["columns"].items() if column in table and unit != "text"}
     name = f"{paper.upper()} {'preprint ' if preprint else ''}Table {number}"
     table.attrs = {"name": name, "caption": entry["caption"], "note": entry["note"], "units": units}
     return table
 
 # %% ../../nbs/zoo/00_papers.ipynb #0b473164
-def contents() -> list: # Of data frames, in the order of the papers
+def contents() -> list: # Data frames, in the order of the papers
     "All tables that `paper_table` can give."
     return [paper_table(t["paper"], t["number"], t["preprint"]) for t in _index()["tables"]]
 

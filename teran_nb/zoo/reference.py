@@ -73,7 +73,7 @@ class Slots(Packed):
 
 # %% ../../nbs/zoo/01_reference.ipynb #43c30869
 def zero_filled(
-    sets:Slots, # Of images or of captions
+    sets:Slots, # Slots of images or of captions
 ) -> Packed: # The same sets, with one zero vector behind each set that has padding
     "The published code's zero fill, without padding."
     short = (sets.lengths < sets.size).long()
@@ -178,8 +178,8 @@ def _attended(regions, region_mask, words, word_mask):
 REFERENCE_POOLINGS = ("mrsw","mwsr","symm","mravgw","sum","mean","scan-sentences")
 
 def reference_similarity(
-    regions:Slots, # Of every image
-    words:Slots, # Of every caption
+    regions:Slots, # Slots of every image
+    words:Slots, # Slots of every caption
     pooling:str="mrsw", # One of `REFERENCE_POOLINGS`
     **options:Unpack[BlockOptions], # As of `similarity`, for the papers' poolings
 ) -> Tensor: # Similarity of every pair, `(images, captions)`; NaN where the published code has NaN

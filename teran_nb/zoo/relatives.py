@@ -134,7 +134,7 @@ class TipsFamily(DualFamily):
     pillow_class = "siglip.SiglipImageProcessorPil"
     modes = ("value","none","vv","surgery","qq+kk","kk","qq")
     padding = "max_length"
-    pillow_defaults = {"resample": 2, "do_normalize": False, "size": {"height": 448, "width": 448}} # Of its own class
+    pillow_defaults = {"resample": 2, "do_normalize": False, "size": {"height": 448, "width": 448}} # Those of its own class
     @property
     def dim(self) -> int: return self.model.config.vision_config.hidden_size
     @property
@@ -173,7 +173,7 @@ class VisionTextFamily(DualFamily):
     name = "vision-text-dual-encoder"
     model_class = "VisionTextDualEncoderModel"
     key_mapping = {r"^vision_model\.vision_model\.": "vision_model."} # From the names of transformers 4
-    pillow_defaults = {"do_center_crop": False, "image_mean": [.5]*3, "image_std": [.5]*3, "resample": 2} # Of ViT; files of CLIP say all
+    pillow_defaults = {"do_center_crop": False, "image_mean": [.5]*3, "image_std": [.5]*3, "resample": 2} # Those of ViT; files of CLIP say all
     allowed_parts = ("clip_vision_model","vit","bert","roberta","xlm-roberta","camembert")
     @property
     def max_tokens(self) -> int:
@@ -234,7 +234,7 @@ class BlipFamily(DualFamily):
 
 # %% ../../nbs/zoo/09_relatives.ipynb #f41c1a7f
 def timm_tower(
-    name:str, # Of timm, such as `vit_pe_core_base_patch16_224`
+    name:str, # Name in timm, such as `vit_pe_core_base_patch16_224`
     dim:int, # Width of the space
     pool:str, # How its head pools, as timm names it
 ) -> nn.Module: # With random weights

@@ -145,7 +145,7 @@ def _late_config(kind, text, tokenizer):
 # %% ../../nbs/zoo/07_small_models.ipynb #8dfb232e
 def toy_parts(
     kind:str, # `model_type` of a family
-    seed:int=0, # Of the weights
+    seed:int=0, # Seed of the weights
 ) -> tuple[PreTrainedModel,ImageProcessingMixin,PreTrainedTokenizerBase]: # Network, image processor and tokenizer
     "A small random model of a family, its image processor and its tokenizer."
     stem = CONFIG_MAPPING[one_of(kind, TOY_FAMILIES, "random family")].__name__.removesuffix("Config")
@@ -168,7 +168,7 @@ def toy_parts(
 def toy_folder(
     kind:str, # `model_type` of a family
     folder:Path|str, # Where it is saved; made if it is not there
-    seed:int=0, # Of the weights
+    seed:int=0, # Seed of the weights
 ) -> Path: # The folder
     "Save a small random model of a family, with its image processor and its tokenizer."
     parts = toy_parts(kind, seed)
@@ -185,14 +185,14 @@ class ScratchConfig:
     size:Positive=128 # Pixels of the input's sides
     patch:Positive=16 # Pixels of a patch's sides, at most `size`
     dim:Positive=128 # Width of both transformers and of the space they share, a multiple of `heads`
-    layers:Positive=3 # Of each transformer
+    layers:Positive=3 # Layers of each transformer
     heads:Positive=4 # Attention heads of a layer
     tokens:Annotated[int, Field(ge=3, lt=2**31)]=48 # Longest caption, special tokens included
     epochs:Positive=20 # Times that every image is seen
     batch_size:Positive=40 # Images of a step
     captions_per_image:Positive=1 # Captions of each image in a step
     learning_rate:float=1e-3 # Highest learning rate of AdamW; it rises for a tenth of the steps, then falls
-    seed:Count=0 # Of weights and order
+    seed:Count=0 # Seed of weights and order
 
 def small_clip(
     texts:list[str], # Captions, for the vocabulary
