@@ -110,7 +110,7 @@ def measure(f, n, by_picture=True):
     asked = sentences(rng, n+1)
     def page(do): return lambda i: (do(i),static_page(f, thumbs))
     def word(i): f.word = 1; return f.nearest_regions()
-    def at_least(i): f.min_cosine = .05; f.page_items("model"); f.min_cosine = 0.
+    def at_least(i): f.cosines,f.min_cosine = {},.05; f.page_items("model"); f.min_cosine = 0.
     found = {"a new sentence: encode, search, order": timed(lambda i: f.ask(asked[i]), n), "a new sentence, to its page": timed(page(lambda i: f.ask(asked[-i-1]+" kite")), n)}
     f.ask(asked[0])
     found |= {"one word changed, to its page": timed(page(lambda i: f.edit(1, WORDS[i % len(WORDS)])), n), "who else shows this word": timed(word, n),

@@ -297,8 +297,8 @@ def notes(self:Finder,
     if crosses: notes.append("The cosine filter and “Find it in all pictures” compare a word alone, before it meets a picture.")
     if crosses and self.rerank:
         notes.append(f"The best {self.rerank} by the alignment are scored by {model.info.ranks_by}; the others stand behind them.")
-    if isinstance(images, Index) and len(images) > images.compared and (pooling or model.info.ranks_by_alignment):
-        notes.append(f"The best {images.compared:,} of {len(images):,} pictures are compared word by word; the others are left out.")
+    if isinstance(images, Index) and len(images) > images.compared:
+        notes.append(f"The best {images.compared:,} of {len(images):,} pictures are listed; the others are left out.")
     return [note for note in notes if note]
 
 @patch

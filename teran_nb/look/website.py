@@ -109,12 +109,12 @@ def image(self:_SiteBuilder, row):
 
 # %% ../../nbs/look/06_website.ipynb #2940902a
 @patch
-def word(self:_SiteBuilder, number, word, sentences):
+def word(self:_SiteBuilder, number, word, sentences, k=12):
     "A word and the regions of the whole collection that fit it best, one per image, for the template's `word`."
     sentences = evenly(sentences, 8)
     vectors = torch.stack([word_vector(self.model, word, s) for s in sentences])
     answers = []
-    for match in best_regions(vectors.mean(0), self.result.images, 12):
+    for match in best_regions(vectors.mean(0), self.result.images, k):
         box = match.box and _percent(match.box, match.size)
         answers.append({"name": match.name, "cosine": match.cosine, "box": box, "thumbnail": self.thumbnail(match.image)})
     return {"anchor": f"w{number}", "word": word, "sentences": sentences, "answers": answers}
