@@ -592,16 +592,17 @@ def _judged(self:Index, question, where):
     conditions = self._conditions(where)
     count = self.backend.count(conditions)
     few = min(20, max(1, count//50)) if count <= _JUDGED else min(100, count//100)
-    caption = question.caption
-    scores = self.search(caption, few, where).scores
+    caption,candidates = question.caption,max(few, self.candidates)
+    by_engine = self.layout.ranks_by_whole or POOLINGS[self.pooling].sum_over == ("words",)
+    best = self._propose(_Question(caption), few, candidates, conditions) if by_engine else []
+    scores = [image.score for image in best] if by_engine else self.search(caption, few, where).scores
     if not scores: return 0.,""
     score = np.mean(scores)/(summed_words([caption], self.pooling) or 1)/question.weight
     levels = []
     for row in judged_words(caption):
         word = F.normalize(caption.parts.values[[row]], dim=1)
         one = _Question(Encoded(None, Packed(word, [0,1]), [""]), pooling="mrsw")
-        best = self._propose(one, few, max(few, self.candidates), conditions)
-        levels.append(np.mean([image.score for image in best]))
+        levels.append(np.mean([image.score for image in self._propose(one, few, candidates, conditions)]))
     return self.presence.judge(caption, score, torch.tensor(levels).float())
 
 # %% ../../nbs/search/05_index.ipynb #ff20c83d
@@ -732,9 +733,9 @@ def ask(
     asked_model = model or getattr(images, "model", None)
     if pooling or not (asked_model and asked_model.info.is_cross_encoder): rerank = 0 # the others score every pair themselves
     if isinstance(images, Index):
-        if model is not None:
+        if model is not None and model is not images.model: # the fingerprint of a model takes a while
             images._require_same_model(model)
-            images.model = images.model or model
+            images.model = model
         captions = images._captions(sentences)
         hits = [images.search(captions[[j]], top, None, pooling, rerank, without) for j in range(len(captions.names))]
         return Answers(list(captions.names), hits, captions, images, images.model, about, note)

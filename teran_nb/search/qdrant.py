@@ -68,12 +68,13 @@ def to_image(self:QdrantBackend,
     payload = dict(point.payload or {})
     cure = "the index is damaged: copy it again, or delete the image and add it again"
     if "image" not in payload: raise ValueError(f"point {point.id} of {self.place} has no name of an image; {cure}")
-    vectors = point.vector or {} # no vectors were asked for, or the image has no regions
+    name,checksum = payload.pop("image"),payload.pop("checksum", None)
+    if not with_vectors: return StoredImage(name, np.empty((0,self.layout.dim), np.float32), payload, None, score)
+    vectors = point.vector or {} # an image may have no regions
     regions = np.asarray(vectors.get("regions", []), np.float32).reshape(-1, self.layout.dim)
     first = np.asarray(vectors["first"], np.float32) if "first" in vectors else None
-    image = StoredImage(payload.pop("image"), regions, payload, first, score)
-    checksum = payload.pop("checksum", None)
-    if with_vectors and checksum != _checksum(image, self.layout):
+    image = StoredImage(name, regions, payload, first, score)
+    if checksum != _checksum(image, self.layout):
         raise ValueError(f"image {image.image_id!r} in {self.place} does not match its checksum; {cure}")
     return image
 
