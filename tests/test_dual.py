@@ -104,6 +104,7 @@ def test_every_family_explains_a_picture(kind, drawn, tmp_path):
         assert encoder.similarity([image, given], [text, ""]).isfinite().all()
 
 
+@pytest.mark.filterwarnings("ignore:.*sentences are longer than")
 def test_a_matching_head_ranks_again(drawn, tmp_path):
     blip = DualEncoder(load_model(toy_folder("blip", tmp_path / "blip")).family)
     few = drawn.select(range(4))

@@ -150,7 +150,7 @@ def test_compare_varies_a_field(tmp_path):
 @pytest.mark.slow
 def test_ablations_fill_every_row(tmp_path):
     "All rows of the papers' tables; a second call reads what the first one trained, and adds a seed."
-    about = {"rows": ["tern", "tern-mrsw-test", "teran-mrsw", "teran-mrsw-ens"], "epochs": 1, "options": {"world": "quick"}, "scale": "scenes", "grid": {"learning_rate": [0.0001, 0.003]}, "output": str(tmp_path)}
+    about = {"rows": ["tern", "tern-mrsw-test", "teran-mrsw", "teran-mrsw-ens"], "epochs": 1, "options": {"world": "tiny"}, "scale": "scenes", "grid": {"learning_rate": [0.0001, 0.003]}, "output": str(tmp_path)}
     papermill("ablations", tmp_path / "out.ipynb", **about)
     first = json.loads((tmp_path / "ablations.json").read_text())["lines"]
     assert list(first) == about["rows"] and first["teran-mrsw-ens"][0]["about"]["models"] == "ensemble of 2"
