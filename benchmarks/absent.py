@@ -39,8 +39,6 @@ def absent(model, data, things, sentences):
     model.encode_captions = lambda texts: encoded[[row_of[text] for text in texts]] # once for all fits
     owner = torch.as_tensor(np.asarray(data.captions.image_of)).long()
     said = [words_of(text) for text in data.captions.texts]
-    texts = [[] for _ in range(len(data))]
-    for text,i in zip(data.captions.texts, owner.tolist()): texts[i].append(text)
     g = torch.Generator().manual_seed(0)
     asked,without = {},{}
     for thing,words in things.items():

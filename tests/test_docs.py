@@ -130,11 +130,12 @@ def opened(site, browser):
         context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_fit_and_ask_no_other_host(opened, screens, scheme):
+@pytest.mark.parametrize(("scheme", "widths"), [("light", (1280, 390)), ("dark", (390, 1280))])
+def test_pages_fit_and_ask_no_other_host(opened, screens, scheme, widths):
+    "A page is loaded at the first width, and its window then gets the second one."
     for name in SHOWN:
-        page = opened(name, 1280, scheme)
-        for width in (1280, 390):
+        page = opened(name, widths[0], scheme)
+        for width in widths:
             page.set_viewport_size({"width": width, "height": 900})
             page.screenshot(path=screens / f"site-{name.replace('/', '-')}-{width}-{scheme}.png")
             assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} is wider than the window"

@@ -111,6 +111,12 @@ def test_a_matching_head_ranks_again(drawn, tmp_path):
     first, again = evaluate(blip, few), evaluate(blip, few, rerank=2)
     assert again.result.only.about["rerank"] == 2
     assert (first.sim != again.sim).any()
+    asked, reranked = (ask(blip, few, ["two boats"], rerank=k)[0] for k in (0, 2))
+    assert asked.scores != reranked.scores and sorted(asked.ids) == sorted(reranked.ids)
+    index = Index(blip)
+    index.add(few)
+    with pytest.raises(ValueError, match="rerank=2 needs a model that reads"):
+        ask(blip, index, ["two boats"], rerank=2)
 
 
 def test_windows_ground_too(drawn, clip):

@@ -362,7 +362,7 @@ def test_two_processes_that_learn_at_once_end_with_one_first_stage():
         first.rebuild(sentences(60))
         with patch.object(second, "_give_missing", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
             second.rebuild(sentences(80, 3))
-        first._change(first_stage=first.backend.stage.digest if first.backend.stage else "0" * 64)  # the last to say which one holds
+        first._change(first_stage=first.backend.stage.digest)  # the last to say which one holds
         third = Index(None, ":memory:", client=first.backend.client)
         assert not third.layout.is_learned and third.candidates == 300  # every image is compared
         with patch("teran_nb.search.index._LEARN_FROM", 200):
@@ -424,7 +424,10 @@ def test_an_index_keeps_its_model(tmp_path):
     bad = replace(everything[[0]], names=["nan"], whole=torch.full((1, 8), torch.nan))
     with pytest.raises(ValueError, match="NaN or infinite vectors among the images from 'nan' on"):
         index.add(bad)
-    assert [len(hits) for hits in ask(Both(), index, ["a kite", "two"], rerank=5)] == [10, 10]  # only a cross-encoder re-ranks
+    with pytest.raises(ValueError, match="rerank=5 needs a model that reads"):
+        ask(Both(), index, ["a kite"], rerank=5)
+    with pytest.raises(ValueError, match="rerank=5 needs a model that reads"):
+        ask(Both(), index[:], ["a kite"], rerank=5)
     mask = torch.arange(60).numpy() % 20 == 3
     assert index[mask].names == ["im3", "im23", "im43"]
     with pytest.raises(ValueError, match="no quotation mark"):

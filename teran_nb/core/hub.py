@@ -121,10 +121,10 @@ def require_finite(
     model:nn.Module, # A loaded model
     name:str, # Its Hugging Face name or folder, for the error
 ) -> None:
-    "Refuse weights that are NaN or infinite (ValueError)."
+    "Refuse weights that are NaN or infinite, or whose squares are (ValueError)."
     for key,weight in model.named_parameters():
-        if weight.is_floating_point() and not weight.isfinite().all():
-            raise ValueError(f"{name}: its weight {key} holds NaN or infinite numbers; copy the model again")
+        if weight.is_floating_point() and not weight.detach().float().square().isfinite().all():
+            raise ValueError(f"{name}: its weight {key} holds NaN, infinite or enormous numbers; copy the model again")
 
 # %% ../../nbs/core/06_hub.ipynb #1d1f6f2f
 def require_rows(

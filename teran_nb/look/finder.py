@@ -173,7 +173,7 @@ def captions(self:Finder,
 @patch
 def _encode_images(self:Finder, name):
     model,encoded = self.models[name],self.encoded.get(name)
-    if isinstance(encoded, Index): encoded._require_same_model(model)
+    if isinstance(encoded, Index): encoded.require_model(model)
     is_of_split = encoded is not None and encoded.names == self.collection.image_ids
     return encoded if is_of_split else model.encode_images(self.collection)
 
@@ -249,7 +249,8 @@ def _ask(self:Finder, name):
     else:
         with _without_word_warnings(): asked = model.encode_captions([self.sentence])
         presence = partial(self.once, ("presence",name), partial(self._find_presence, name))
-        hits = ask_images(model, images, asked, 0, self.pooling, self.rerank, without=self.without, presence=presence)[0]
+        rerank = self.rerank if model.info.is_cross_encoder and not self.pooling else 0
+        hits = ask_images(model, images, asked, 0, self.pooling, rerank, without=self.without, presence=presence)[0]
         row_of = self.once("rows", lambda: {name: row for row,name in enumerate(self.collection.image_ids)})
         order = torch.tensor([row_of[image_id] for image_id in hits.ids], dtype=torch.int64)
     self.seconds += time.perf_counter()-start

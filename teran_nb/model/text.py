@@ -344,7 +344,9 @@ def _pretrained_encoder(config):
         bert.config.num_hidden_layers = config.layers
     encoder = _with_network(config, tokenizer, bert, config.pretrained)
     # `from_pretrained` gives a model in evaluation mode, so dropout changes nothing here
-    with loading(*source), torch.no_grad(): encoder(["a word"])
+    with loading(*source), torch.no_grad():
+        vectors,_ = encoder(["a word"])
+        if not vectors.isfinite().all(): raise ValueError("its vectors are NaN or infinite")
     return encoder
 
 # %% ../../nbs/model/06_text.ipynb #ba7ae525

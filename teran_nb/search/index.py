@@ -60,7 +60,7 @@ class Index:
         self._candidates = 0
         self._names = None
         self._errors = [] # of the fits of new images
-        if model: self._require_same_model(model)
+        if model: self.require_model(model)
 
     @property
     def layout(self) -> Layout|None: return self.backend.layout # None before the first image
@@ -91,7 +91,9 @@ class Index:
     def close(self) -> None: self.backend.close()
 
 @patch
-def _require_same_model(self:Index, model):
+def require_model(self:Index,
+    model:Encoder, # Asks, or adds images
+) -> None:
     "Refuse a model that did not encode the images (ValueError)."
     if self.layout and self.layout.fingerprint not in ("",model.fingerprint):
         raise ValueError(f"{self.backend.place} holds what another model encoded; "
@@ -192,7 +194,7 @@ def add(self:Index,
         twice = next(name for i,name in enumerate(names) if name in names[:i])
         raise ValueError(f"two images are named {twice!r}; give each its own name")
     self.backend.refresh()
-    if self.model: self._require_same_model(self.model)
+    if self.model: self.require_model(self.model)
     stored = {} if update or self.layout is None else self._stored(images, names)
     rows = [row for row,name in enumerate(names) if name not in stored]
     # the order of a continued call goes on where it began
@@ -717,7 +719,7 @@ def ask(
     sentences:Sentences|Encoded, # One sentence or several, encoded or not
     top:int=10, # Images of each answer; 0: every image that was compared
     pooling:str="", # Ranks by the alignment pooled so; by the model's own score when empty
-    rerank:int=0, # Images that a cross-encoder scores itself; 0: in memory all of them
+    rerank:int=0, # Images that a model which reads pairs scores itself; 0: in memory all of them
     about:Mapping|None=None, # Conditions that titles print, such as `{"model": "mine"}`
     note:str="", # What a reader of the answers should know
     without:str="", # What the images should not show
@@ -730,15 +732,14 @@ def ask(
             raise ValueError("nothing to ask: give sentences that are not empty")
         sentences = list(sentences)
     about = {**(about or {}), **({"pooling": pooling} if pooling else {})}
-    asked_model = model or getattr(images, "model", None)
-    if pooling or not (asked_model and asked_model.info.is_cross_encoder): rerank = 0 # the others score every pair themselves
     if isinstance(images, Index):
         if model is not None and model is not images.model: # the fingerprint of a model takes a while
-            images._require_same_model(model)
+            images.require_model(model)
             images.model = model
         captions = images._captions(sentences)
         hits = [images.search(captions[[j]], top, None, pooling, rerank, without) for j in range(len(captions.names))]
         return Answers(list(captions.names), hits, captions, images, images.model, about, note)
+    model.check_rerank(rerank, pooling)
     if not isinstance(images, Encoded): images = model.encode_images(images)
     captions = sentences if isinstance(sentences, Encoded) else model.encode_captions(sentences)
     options = {"rerank": rerank} if rerank else {}
