@@ -21,7 +21,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from .config import checked
+from .config import checked, warn
 
 try: import fcntl
 except ImportError: fcntl = None # Windows has no such locks
@@ -181,8 +181,9 @@ def file_stamps(
 @contextmanager
 def locked(
     folder:str|Path, # Existing folder
+    wait:bool=False, # Wait for another process, with a warning
 ) -> Iterator[None]:
-    "Refuse a folder that another process or thread has locked, and lock it until the block ends."
+    "Refuse a folder that another process or thread has locked, or wait for it, and lock it until the block ends."
     if fcntl is None:
         yield
         return
@@ -191,7 +192,10 @@ def locked(
     try:
         try: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RuntimeError(f"{folder} is being written by another process; wait for it or stop it") from None
+            other = f"{folder} is being written by another process"
+            if not wait: raise RuntimeError(f"{other}; wait for it or stop it") from None
+            warn(f"{other}; this one goes on when it ends")
+            fcntl.flock(fd, fcntl.LOCK_EX)
         except OSError: pass # a file system without locks
         yield
     finally: close(fd)

@@ -385,14 +385,16 @@ def prepare(
     def make_features(files):
         if sources.features: _convert(sources, files, work, show_progress_bar)
         else: _extract(sources, files, work, extractor, batch_size, workers, device, show_progress_bar)
-    try:
-        with locked(work): # refused while another process prepares it
+    with locked(work, wait=True):
+        if not work.exists(): # another process has finished it, or could not begin
+            return prepare(sources, output, extractor, device, batch_size, workers, show_progress_bar)
+        try:
             remove_leftovers(work)
             manifest = _make(sources, work, make_features, show_progress_bar)
             _write_sealed(work/"collection.json", {"sources": state} | manifest)
             os.replace(work, output)
             for name in ("sizes.json","sources.json"): (output/name).unlink(missing_ok=True) # needed to continue, until now
-    except BaseException: # work with features is kept
-        if is_ours and not is_begun(): shutil.rmtree(work, ignore_errors=True)
-        raise
+        except BaseException: # work with features is kept
+            if is_ours and not is_begun(): shutil.rmtree(work, ignore_errors=True)
+            raise
     return _open_prepared(output, state)
