@@ -44,7 +44,7 @@ def parts(images, args, folder):
     spice = Relevance("spice", np.random.default_rng(0).random(sim.T.shape, dtype=np.float32))
     s["ranks, both directions"],_ = timed(lambda: ranks(sim, caps.image_of))
     s["first 25, both directions"],first = timed(lambda: {"t2i": ranking(sim.T, 25), "i2t": ranking(sim, 25)})
-    s["NDCG of both relevances, first time"],_ = timed(lambda: [ndcg_at_k(x, o, d) for d,x in first.items() for o in (rouge,spice)])
+    s["NDCG of both relevances"],_ = timed(lambda: [ndcg_at_k(x, o, d) for d,x in first.items() for o in (rouge,spice)])
     fresh = [Relevance(o.name, o.values) for o in (rouge,spice)]
     s["all metrics together"],_ = timed(lambda: retrieval(sim, caps.image_of, Protocol("all"), fresh))
     if images == 5000: s["the same in five folds (COCO 1K)"],_ = timed(lambda: retrieval(sim, caps.image_of, PROTOCOLS["COCO 1K"], fresh))

@@ -162,7 +162,7 @@ def learner_of(size, data, precision, batch_size, folder):
     chosen = recipe("teran-mrsw", scale="coco", **changes)
     seed_everything(0)
     model = Network.build(chosen.network, data.captions.texts)
-    learner = Learner(model, data, data.select(range(4)), chosen.train, folder/"run", DEVICE)
+    learner = Learner(model, data, data.select(range(4)), chosen.train, folder/"run", DEVICE.type)
     learner.prepared.train()
     return learner
 
@@ -196,7 +196,7 @@ def digits_part(size, rate):
         def losses(device, name, *parts):
             seed_everything(0)
             model = Network.build(small_network(32, 12), data.captions.texts)
-            for part in parts: history = fit(model, data, data, part, Path(tmp)/name, device)
+            for part in parts: history = Learner(model, data, data, part, Path(tmp)/name, device).fit()
             return [epoch["loss"] for epoch in history.epochs]
         on_cpu = losses("cpu", "cpu", config)
         here = losses(DEVICE.type, "here", config)
@@ -255,7 +255,7 @@ if __name__ == "__main__":
         from teran_nb.model.similarity import similarity
         from teran_nb.photos.extraction import extract_folder
         from teran_nb.photos.extractors import build_extractor
-        from teran_nb.training.learner import Learner, fit
+        from teran_nb.training.learner import Learner
         from teran_nb.training.recipe import TrainConfig
         DEVICE = pick_device("auto")
         main(args)

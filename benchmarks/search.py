@@ -271,7 +271,7 @@ def growth(model, images, captions, args):
 def sentence_words(info, sentence):
     "The words of a sentence, such that their sum is its pooled alignment."
     words = sentence.weighted_parts.values
-    return words/max(1, len(words)) if POOLINGS[info.pooling].per_word else words
+    return words/max(1, len(words)) if POOLINGS[info.pooling].means else words
 
 RECALLS = (0,50,80,85,90,95,98,99,99.5,100) # Ticks of a scale that gives the last per cent more room
 

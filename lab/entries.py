@@ -280,13 +280,12 @@ def _require_same(now, before, path):
 
 def prediction_interval(
     values: Sequence|np.ndarray,  # One number a seed, two at least
-    level: float = .99,  # Share of further seeds that lie inside
     finest: float = 0.,  # Least distance of an end from the mean
 ) -> tuple[float,float]:  # Low and high end
-    "Prediction interval of one more seed: mean ± t s sqrt(1 + 1/n)."
+    "99 % prediction interval of one more seed: mean ± t s sqrt(1 + 1/n)."
     values = np.asarray(values, dtype=float)
     if len(values) < 2: raise ValueError(f"{len(values)} seed gives no tolerance; enter at least two")
-    half = stdtrit(len(values)-1, (1+level)/2)*values.std(ddof=1)*(1 + 1/len(values))**.5
+    half = stdtrit(len(values)-1, .995)*values.std(ddof=1)*(1 + 1/len(values))**.5
     half = max(float(half), finest)
     return float(values.mean()) - half,float(values.mean()) + half
 
@@ -325,8 +324,8 @@ def compare_with_table(
 def _same_training(record, stored):
     "The stored metrics of the same seed, machine, number of threads and torch; empty if there are none."
     def key(r): return r.seed,r.machine,r.threads,r.versions.get("torch")
-    same = [before.metrics for before in stored if key(before) == key(record) and record.machine != NOT_RECORDED]
-    return same[0] if same else {}
+    if record.machine == NOT_RECORDED: return {}
+    return next((before.metrics for before in stored if key(before) == key(record)), {})
 
 
 def _require_comparable(row, result, records, entry, table):

@@ -11,8 +11,8 @@ from teran_nb.core.packed import length_mask
 from teran_nb.model.encoded import Encoded
 from teran_nb.model.regions import RegionBatch
 from teran_nb.model.text import TokenBatch
-from teran_nb.zoo.published import PublishedNetwork
-from teran_nb.zoo.reference import filter_words, reference_triplet
+from teran_nb.zoo.published_code import filter_words, reference_triplet
+from teran_nb.zoo.published_network import PublishedNetwork
 
 
 def reference_batch(

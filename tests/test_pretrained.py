@@ -9,12 +9,17 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers
 from PIL import Image, ImageDraw
+from tokenizers import Regex, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
 
 from conftest import ROOT
 from other_libraries import LATE
 from teran_nb.core.files import read_json, write_json
 from teran_nb.zoo.families import unit
+from teran_nb.zoo.late import NeoMmeImages
 from teran_nb.zoo.opening import FAMILIES, family_of
 from teran_nb.zoo import regions_words
 from teran_nb.zoo.small_models import TOY_FAMILIES, toy_folder, toy_parts
@@ -283,6 +288,26 @@ def test_tips_from_a_sentencepiece_file(models, tmp_path):
     text = TEXTS[2]
     covered = {i for start, end in read.offsets[2] for i in range(start, end)}
     assert covered == {i for i, letter in enumerate(text) if letter != " "}
+
+
+def test_neomme_opens_by_its_folder(tmp_path):
+    "Its projection lies inside the model, though its sentences have a prompt as those of models with a layer beside them."
+    names = ["pad", "query", "doc", "img", "row"]
+    pieces = [f"<{name}>" for name in names] + [*string.ascii_lowercase, " "]
+    backend = Tokenizer(WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token="<pad>"))
+    backend.pre_tokenizer = Split(Regex("<[a-z]+>|."), "isolated")
+    special = {"image_token": "<img>", "row_token": "<row>", "document_token": "<doc>"}
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", extra_special_tokens=special)
+    config = transformers.NeoMMEConfig(
+        vocab_size=len(pieces), embedding_rank=8, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=16, patch_size=8, embedding_dim=24, document_token_id=2, image_token_id=3)
+    model, images = transformers.NeoMMEForRetrieval(config), NeoMmeImages(patch_size=8, max_side=32)
+    for part in (model, images, tokenizer):
+        part.save_pretrained(tmp_path)
+    opened, own = family_of(tmp_path), FAMILIES["neomme"](model, images, tokenizer)
+    assert opened.fingerprint == own.fingerprint
+    assert torch.equal(opened.sentences(["red kite"]).tokens[0], own.sentences(["red kite"]).tokens[0])
+    assert torch.equal(opened.pictures(PICTURES).patches[1], own.pictures(PICTURES).patches[1])
 
 
 CACHED = """

@@ -14,7 +14,7 @@ from conftest import ROOT, papermill, toy_result
 from teran_nb.core.processes import seed_everything
 from teran_nb.core.config import PART_KINDS, check, register
 from teran_nb.measure.evaluation import ensemble, evaluate
-from teran_nb.training.learner import fit
+from teran_nb.training.learner import Learner
 from teran_nb.measure.results import METRICS, Result
 from teran_nb.measure.retrieval import Protocol, ranks
 from lab.entries import compare_with_table, enter, read_table
@@ -93,7 +93,7 @@ def test_a_pooling_of_one_cell(drawn, tmp_path):
         config = network_for(drawn, pooling="smooth")
         seed_everything(0)
         model = Network.build(config, drawn.captions.texts)
-        history = fit(model, drawn, drawn, TrainConfig(epochs=2, batch_size=8, captions_per_image=2, learning_rate=3e-3), tmp_path / "run", device="cpu")
+        history = Learner(model, drawn, drawn, TrainConfig(epochs=2, batch_size=8, captions_per_image=2, learning_rate=3e-3), tmp_path / "run", device="cpu").fit()
         assert history.epochs[1]["loss"] < history.epochs[0]["loss"]
         model = Network.load(tmp_path / "run")
         result = look_at(model, drawn, tmp_path)
@@ -142,7 +142,7 @@ def test_a_head_of_one_cell(drawn, tmp_path):
         register("head", name)(kind)
         try:
             model = Network.build(network_for(drawn, training_heads=(name,), ranking_head=name), drawn.captions.texts)
-            fit(model, drawn, drawn, train, tmp_path / name, device="cpu")
+            Learner(model, drawn, drawn, train, tmp_path / name, device="cpu").fit()
             loaded = load_model(tmp_path / name)
             assert loaded.info.ranks_by == kind.ranks_by and loaded.info.is_cross_encoder == (kind is Crossed)
             sim = evaluate(loaded, drawn).sim
@@ -168,7 +168,7 @@ def test_a_loss_is_resumed(drawn, tmp_path):
             for n in epochs:
                 seed_everything(0)
                 model = Network.build(network_for(drawn), drawn.captions.texts)
-                fit(model, drawn, drawn, replace(config, epochs=n), tmp_path / folder, device="cpu")
+                Learner(model, drawn, drawn, replace(config, epochs=n), tmp_path / folder, device="cpu").fit()
             state = torch.load(tmp_path / folder / "last.pt", weights_only=True)["objective"]
             (whole if folder == "whole" else halves).append({k: v for k, v in state.items() if k in ("criterion.log_scale", "criterion.learned_warmth")})
         assert whole == halves and len(whole[0]) == 2

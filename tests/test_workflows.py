@@ -25,12 +25,12 @@ from teran_nb.data.features import FeatureWriter
 from teran_nb.data.collection import Collection
 from teran_nb.measure.results import read_result
 from teran_nb.measure.retrieval import retrieval
-from teran_nb.zoo.published import PublishedConfig, PublishedNetwork
+from teran_nb.zoo.published_network import PublishedConfig, PublishedNetwork
 from teran_nb.zoo.originals import load_original, save_original
 from teran_nb.training.compare import compare, paper_rows
 from teran_nb.training.datasets import WORLDS, load_data
 from teran_nb.training.runs import Run
-from teran_nb.zoo.reference import Reference
+from teran_nb.zoo.published_code import Reference
 from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.scenes.scenes import scene_collection
 from teran_nb.model.text import TextConfig, text_encoder
@@ -94,7 +94,7 @@ def test_phrases_are_grounded_in_every_split(trained, tmp_path):
     found = numbers(tmp_path / "ev")
     entered = read_result(tmp_path / "ev/results.json")
     assert set(entered.lines) == {"teran-mrsw", "teran-mrsw-train", "teran-mrsw-val", "chance"}
-    assert entered.mean("teran-mrsw-train", "grounding") == found["phrases"]["train"]["all"]["grounding"]
+    assert entered.values("teran-mrsw-train", "grounding") == [found["phrases"]["train"]["all"]["grounding"]]
     assert entered.values("teran-mrsw-val", "commit") == ["2adcbd9"] 
     assert {k: v["all"]["phrases"] for k, v in found["phrases"].items()} == {"train": 4, "val": 2} and "by the max" in found["phrases_about"]["region"]
     assert found["phrases_about"]["file"] == "phrases.csv, 3 read as captions of their own" and found["metrics"]["t2i_r10"] > 0

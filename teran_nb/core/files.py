@@ -70,14 +70,12 @@ def most_unpacked(
 
 class _Limited(gzip.GzipFile):
     "Unpacks a file; more than the limit is an error."
-    def read(self, size=-1): return self._count(super().read(self._most(size)))
-    def readline(self, size=-1): return self._count(super().readline(self._most(size)))
-    def _most(self, size):
-        if not hasattr(self, "left"): self.left = most_unpacked(Path(self.name).stat().st_size)
-        return size if 0 <= size <= self.left else self.left + 1
-    def _count(self, data):
-        self.left -= len(data)
-        if self.left >= 0: return data
+    def read(self, size=-1): return self._bounded(super().read, size)
+    def readline(self, size=-1): return self._bounded(super().readline, size)
+    def _bounded(self, read, size):
+        left = most_unpacked(Path(self.name).stat().st_size) - self.tell()
+        data = read(size if 0 <= size <= left else left + 1)
+        if len(data) <= left: return data
         raise ValueError(f"{self.name} unpacks to more than fifty times its size; if you trust it, unpack it and name the "
                          "unpacked file")
 

@@ -46,12 +46,6 @@ def _offsets(lengths):
     return F.pad(torch.as_tensor(lengths, dtype=torch.int64).cpu().cumsum(0), (1,0))
 
 @patch
-def _run(self:Packed, start, stop):
-    "The sets from `start` to `stop`, as a view."
-    offsets = self.offsets[start:max(start,stop)+1]
-    return Packed(self.values[offsets[0]:offsets[-1]], offsets - offsets[0])
-
-@patch
 def _pick(self:Packed, numbers):
     "A copy of the sets with these numbers."
     lengths = self.lengths[numbers]
@@ -71,7 +65,9 @@ def __getitem__(self:Packed,
         return self.values[self.offsets[i]:self.offsets[i+1]]
     if isinstance(i, slice):
         start,stop,step = i.indices(len(self))
-        if step == 1: return self._run(start, stop)
+        if step == 1: # a view
+            offsets = self.offsets[start:max(start,stop)+1]
+            return Packed(self.values[offsets[0]:offsets[-1]], offsets - offsets[0])
         i = range(start, stop, step)
     i = np.asarray(i.cpu() if isinstance(i, Tensor) else i)
     if not i.ndim: return self[index(i)]

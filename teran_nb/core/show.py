@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LOG_SECONDS', 'log_line', 'progress', 'still_running', 'escape_markdown', 'markdown_table', 'MarkdownRepr',
-           'left_out_table', 'html_text', 'data_uri', 'small_jpeg', 'jpeg_uri', 'Templates']
+           'left_out_table', 'html_text', 'data_uri', 'small_jpeg', 'Templates']
 
 # %% ../../nbs/core/03_show.ipynb #94bc5196
 import base64, hashlib, io, os, re, sys, threading, time
@@ -170,12 +170,6 @@ def small_jpeg(
     small.save(file, "JPEG", quality=85, optimize=True)
     return file.getvalue()
 
-def jpeg_uri(
-    picture:Image.Image, # In RGB
-    side:int=640, # As in `small_jpeg`
-) -> str: # `data:image/jpeg;base64,...`
-    "A picture as a data URI."
-    return data_uri(small_jpeg(picture, side))
 
 # %% ../../nbs/core/03_show.ipynb #272b9cd0
 def _two_decimals(value):
@@ -200,17 +194,9 @@ class Templates:
 def render(self:Templates,
     template:str, # File
     **values, # What the template asks for
-) -> str: # HTML
-    "Fill in a template."
-    return self.environment.get_template(template).render(values)
-
-@patch
-def fragment(self:Templates,
-    template:str, # File
-    **values, # What the template asks for
 ) -> Markup: # HTML that other templates insert as it is
-    "Fill in a template that is a part of a page."
-    return Markup(self.render(template, **values))
+    "Fill in a template."
+    return Markup(self.environment.get_template(template).render(values))
 
 # %% ../../nbs/core/03_show.ipynb #d26ef0d8
 @patch
@@ -247,4 +233,5 @@ def page(self:Templates,
         html = "".join(value for value in values.values() if isinstance(value, Markup))
         attributes = set(map(unescape, re.findall(r'\sstyle="([^"]*)"', html)))
         policy += f"; style-src-attr 'unsafe-hashes' {_hashes(sorted(attributes))}"
-    return self.render(template, title=title, styles=css, scripts=js, policy=policy, **values)
+    html = self.render(template, title=title, styles=css, scripts=js, policy=policy, **values)
+    return str(html) # no Markup: a page that stands in a frame of another is escaped there

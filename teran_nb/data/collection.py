@@ -25,9 +25,9 @@ from torch import Tensor
 from ..core.files import project_path, read_json, require_file, user_path
 from ..core.config import one_of, warn
 from ..core.show import escape_markdown, markdown_table
-from .captions import Captions, is_sentence, match_names
+from .captions import Captions, NameIndex, is_sentence
 from .caption_files import read_captions
-from .pictures import PICTURE_SUFFIXES, find_pictures, opaque, read_picture, upright, within
+from .pictures import PICTURE_SUFFIXES, find_pictures, path_within, read_picture, to_rgb, upright
 from .features import Features, FeatureWriter, Regions, join_features
 
 # %% ../../nbs/data/04_collection.ipynb #b89a862d
@@ -144,17 +144,17 @@ class Pictures:
     def _full(self, image_id):
         if self.folder is None: return None
         if self.files is not None:
-            path = within(self.folder, self.files[image_id]) if image_id in self.files else None
+            path = path_within(self.folder, self.files[image_id]) if image_id in self.files else None
             is_picture = path is not None and path.suffix.lower() in PICTURE_SUFFIXES # never any other file of the disk
             return _existing(path) if is_picture else None
-        stem = within(self.folder, image_id)
+        stem = path_within(self.folder, image_id)
         if stem is None: return None
         try: path = _files_by_stem(stem.parent, stem.parent.stat().st_mtime_ns).get(stem.name)
         except (FileNotFoundError, NotADirectoryError): return None
         return path and _existing(path, self.folder)
 
     def _small(self, image_id):
-        path = within(self.small, f"{image_id}.jpg") if self.small else None
+        path = path_within(self.small, f"{image_id}.jpg") if self.small else None
         return _existing(path, self.small) if path else None
 
 # %% ../../nbs/data/04_collection.ipynb #b2b4aed2
@@ -186,7 +186,7 @@ def match_captions(
 def _matched_pictures(folder, image_ids):
     "The pictures of a folder by the images that their names mean; of several of one image, the nearest name counts."
     files = find_pictures(folder, "skip", {})
-    matched = match_names(files, image_ids, left_out={})
+    matched = NameIndex(image_ids).match(files, left_out={})
     return Pictures(folder, {image_id: files[name].relative_to(folder).as_posix() for name,image_id in matched.items()})
 
 class Collection:
@@ -194,16 +194,15 @@ class Collection:
     def __init__(self,
         features:Features, # Region features of at least these images
         captions:Captions|None=None, # Captions of these images; by default all images of the features, without captions
-        pictures:Pictures|str|Path|None=None, # Pictures, or a folder with `<image id>.jpg` and the like, matched as captions are
+        pictures:Pictures|dict|str|Path|None=None, # `Pictures`, or a dict of them; or a folder, matched as captions are
         missing:str="refuse", # Images with captions and no features: as in `match_captions`
         name:str="", # Name in results
         about:dict|None=None, # Image ids and their `credit` and `things`, as `Image` takes them
     ):
         if captions is None: captions = Captions([], [], features.image_ids)
-        if pictures is not None and not isinstance(pictures, Pictures):
-            pictures = _matched_pictures(user_path(pictures), features.image_ids)
+        if isinstance(pictures, (str,Path)): pictures = _matched_pictures(user_path(pictures), features.image_ids)
         self.features = features
-        self.pictures = pictures
+        self.pictures = pictures or Pictures()
         self.name = name
         self.about = about or {}
         self.all_captions = captions.renamed(features.image_ids) # before images were left out
@@ -230,12 +229,16 @@ class Collection:
 
 # %% ../../nbs/data/04_collection.ipynb #311cb537
 @patch
+def _pictures_of(self:Collection, image_id):
+    return self.pictures.get(image_id, Pictures()) if isinstance(self.pictures, dict) else self.pictures
+
+@patch
 def picture_path(self:Collection,
     image_id:str, # Name of the image
     small:bool=False, # Prefer the small version
 ) -> Path|None: # None where there is no picture
     "The picture file of an image."
-    return None if self.pictures is None else self.pictures.path(image_id, small)
+    return self._pictures_of(image_id).path(image_id, small)
 
 @patch
 def __getitem__(self:Collection,
@@ -248,10 +251,8 @@ def __getitem__(self:Collection,
     i = range(len(self))[i] # a negative number counts from the end
     image_id = self.image_ids[i]
     texts = [self.captions.texts[j] for j in self.captions.of(i)]
-    pictures = getattr(self.pictures, "of_image", {}).get(image_id, self.pictures) # of joined collections, that of its own
-    thumbnails = pictures.small if pictures else None
     return Image(image_id, partial(self.features.__getitem__, image_id), partial(self.picture_path, image_id),
-                 captions=texts, thumbnails=thumbnails, **self.about.get(image_id, {}))
+                 captions=texts, thumbnails=self._pictures_of(image_id).small, **self.about.get(image_id, {}))
 
 # %% ../../nbs/data/04_collection.ipynb #1bef2936
 @patch
@@ -288,12 +289,12 @@ _About = TypedDict("_About", {"credit": str, "things": dict[str,list]|None}, tot
 _PicturePaths = TypedDict("_PicturePaths", {"folder": str, "files": dict[str,str]}) # pictures.json: image id to a path in the folder
 
 def _find_pictures(folder):
-    "`Pictures` of a collection's folder; None where it has none."
+    "`Pictures` of a collection's folder."
     small = folder/"thumbnails"
     picture_paths = folder/"pictures.json"
     if not small.is_dir(): small = None
     if (folder/"pictures").is_dir(): return Pictures(folder/"pictures", None, small)
-    if not picture_paths.is_file(): return small and Pictures(small=small)
+    if not picture_paths.is_file(): return Pictures(small=small)
     cure = "it does not say the folder and the files of pictures; copy the collection again"
     paths = read_json(picture_paths, _PicturePaths, cure)
     return Pictures(Path(paths["folder"]), paths["files"], small)
@@ -335,14 +336,6 @@ def toy_collection(
     return Collection(Features(folder/"features"), captions, name="toy")
 
 # %% ../../nbs/data/04_collection.ipynb #c0113c71
-@dataclass(frozen=True)
-class _JoinedPictures(Pictures):
-    "Where the pictures of several collections are."
-    of_image:dict|None=None # Image id to the `Pictures` of its collection
-    def path(self, image_id:str, small:bool=False) -> Path|None:
-        pictures = self.of_image.get(image_id)
-        return pictures and pictures.path(image_id, small)
-
 def join_collections(
     collections:Sequence[Collection], # At least one, with different images and features of one extractor
 ) -> Collection: # All images of the first, then all of the second, and so on
@@ -356,13 +349,12 @@ def join_collections(
     image_of = np.concatenate([table.image_of + start for table,start in zip(tables, starts)])
     links = []
     for table in tables: links += table.links or [()]*len(table)
-    sizes = joined("sizes")
-    captions = Captions(
-        joined("texts"), image_of, joined("image_ids"), sizes and np.array(sizes), joined("splits"), links if any(links) else None)
-    of_image = {image_id: part.pictures for part in collections for image_id in part.image_ids}
+    captions = Captions(joined("texts"), image_of, joined("image_ids"), joined("sizes"), joined("splits"),
+                        links if any(links) else None)
+    pictures = {image_id: part._pictures_of(image_id) for part in collections for image_id in part.image_ids}
     about = {image_id: facts for part in collections for image_id,facts in part.about.items()}
     name = "+".join(part.name for part in collections)
-    return Collection(features, captions, _JoinedPictures(of_image=of_image), name=name, about=about)
+    return Collection(features, captions, pictures, name=name, about=about)
 
 # %% ../../nbs/data/04_collection.ipynb #9f4b0ee9
 def toy_regions(
@@ -404,7 +396,7 @@ def _as_image(image, i):
         return Image(path.stem, path=path)
     if isinstance(image, PIL.Image.Image): return Image(place_name(i), picture=image)
     if isinstance(image, np.ndarray) and image.dtype == np.uint8:
-        return Image(place_name(i), picture=opaque(PIL.Image.fromarray(image)))
+        return Image(place_name(i), picture=to_rgb(PIL.Image.fromarray(image)))
     raise TypeError("an image is given as an Image, as Regions, or as a picture (a path, a picture of "
                     f"Pillow, an array of uint8), not as {type(image).__name__}")
 
@@ -413,10 +405,10 @@ def as_images(
 ) -> Sequence[Image]: # In order; of a collection, the collection itself
     "Images in whatever form, in one form."
     if isinstance(images, Collection): return images
-    if isinstance(images, Features) and len(images): return Collection(images)
+    if isinstance(images, Features): return Collection(images)
     if isinstance(images, np.ndarray): several = images.ndim == 4
     elif isinstance(images, (str,bytes,dict,set,Tensor,Regions)): several = False # their parts are no images
-    else: several = isinstance(images, (Features,Iterable))
+    else: several = isinstance(images, Iterable)
     if not several: images = [images]
     return [_as_image(image, i) for i,image in enumerate(images)]
 

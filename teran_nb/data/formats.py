@@ -33,27 +33,52 @@ class SourceRow:
     decode:Callable # Returns its `Regions`, whose name is not used; raises any error where the row is broken
     def __repr__(self): return f"{self.file}{', ' if self.where else ''}{self.where}, image {self.image_id[:200]}"
 
+# %% ../../nbs/data/05_formats.ipynb #395a0c51
 class CountedRegions(Regions):
     "Regions whose number the file says, so that vectors of zeros at the end are regions and no padding."
 
-def _published(features, boxes=None, size=None, unit=False, classes=None, confidences=None, counted=False):
-    "Regions without a name; boxes that are fractions (`unit`) of a picture of unknown size have the size (1,1)."
-    if unit and size: boxes = boxes*np.tile(np.float32(size), 2)
-    if classes is not None:
-        classes = np.asarray(classes).reshape(-1)
-        if classes.dtype.kind == "S": classes = classes.astype(str)
-    kind = CountedRegions if counted else Regions
-    return kind("", features, boxes, (1.,1.) if unit and not size else size, classes, confidences)
+_NAMES = {"features": ("features","feat","image_features","x"), "count": ("num_boxes","num_bbox"),
+          "boxes": ("boxes","bbox","image_bb"), "fractions": ("norm_bb",),
+          "confidences": ("conf","obj_conf","objects_conf"), "classes": ("objects_id","obj_ids","obj_id","classes"),
+          "class_scores": ("soft_labels","cls_prob"),
+          "width": ("image_w","img_w","width"), "height": ("image_h","img_h","height")}
+
+def _decode_arrays(arrays):
+    "The regions of one image from its arrays by name; fractions of a picture of unknown size have the size (1,1)."
+    def array(field):
+        name = next((name for name in _NAMES[field] if name in arrays), None)
+        return None if name is None else np.asarray(arrays[name])
+    features = array("features")
+    if features is None:
+        held = ", ".join(map(str, islice(arrays, 6))) or "nothing"
+        raise ValueError(f"none of {', '.join(_NAMES['features'])} is in it; it holds {held}")
+    count = array("count")
+    boxes,fractions = array("boxes"),array("fractions")
+    are_fractions = boxes is None and fractions is not None
+    if are_fractions: boxes = fractions[:,:4]
+    n = int(count.item()) if count is not None else len(features if boxes is None else boxes)
+    if features.ndim == 2 and features.shape[1] == n != len(features): features = features.T
+    if n > len(features): raise ValueError(f"says {n} boxes and has {len(features)} vectors")
+    if count is None: n = len(features)
+    def rows(values): return None if values is None else np.asarray(values[:n], np.float32)
+    width,height = array("width"),array("height")
+    size = None if width is None or height is None else (float(width.item()),float(height.item()))
+    boxes = rows(boxes)
+    if are_fractions and size: boxes = boxes*np.tile(np.float32(size), 2)
+    elif are_fractions: size = 1.,1.
+    classes,scores = array("classes"),array("class_scores")
+    if classes is None and scores is not None: classes = scores[:,1:].argmax(1) # the first one is the background
+    if classes is not None: classes = classes[:n].reshape(-1)
+    if classes is not None and classes.dtype.kind == "S": classes = classes.astype(str)
+    kind = Regions if count is None else CountedRegions
+    return kind("", rows(features), boxes, size, classes, rows(array("confidences")))
 
 # %% ../../nbs/data/05_formats.ipynb #93a6a094
 def _table_lines(path):
     "Number, byte offset and text of each line that is not empty; a line is bounded, because it is read into memory."
-    number,offset = 0,0
+    offset = 0
     with open_plain(path) as table:
-        while True:
-            line = table.readline(2**26)
-            if not line: return
-            number += 1
+        for number,line in enumerate(iter(partial(table.readline, 2**26), b""), 1):
             if len(line) == 2**26: raise ValueError(f"{path} line {number} is longer than 64 MiB, so this is no such table")
             if line.strip(): yield number,offset,line.rstrip(b"\r\n")
             offset += len(line)
@@ -68,15 +93,14 @@ _LXMERT = ("image_id","image_h","image_w","objects_id","conf","attrs_id","attrs_
 def _decode_table_row(line):
     cells = line.split(b"\t")
     row = dict(zip(_LXMERT if len(cells) == 10 else _BOTTOM_UP, cells))
-    n,*size = [float(row[column]) for column in ("num_boxes","image_w","image_h")]
-    n = int(n)
-    classes = confidences = None
+    arrays = {column: float(row[column]) for column in ("num_boxes","image_w","image_h")}
+    n = int(arrays["num_boxes"])
     if "objects_id" in row:
         data = base64.b64decode(row["objects_id"], validate=True)
-        classes = np.frombuffer(data, f"<i{len(data)//n}") # of four or eight bytes
-        confidences = _vectors(row["conf"], n)[:,0]
-    features,boxes = _vectors(row["features"], n),_vectors(row["boxes"], n)
-    return _published(features, boxes, tuple(size), False, classes, confidences, counted=True)
+        arrays["objects_id"] = np.frombuffer(data, f"<i{len(data)//n}").reshape(n) # of four or eight bytes
+        arrays["conf"] = _vectors(row["conf"], n)[:,0]
+    for name in ("features","boxes"): arrays[name] = _vectors(row[name], n)
+    return _decode_arrays(arrays)
 
 def _tables_in(folder): # `*.tsv`, `*.tsv.0`, each plain or .gz
     return sorted(file for file in folder.iterdir() if re.search(r"\.tsv(\.\d+)?(\.gz)?$", file.name.lower()))
@@ -127,29 +151,23 @@ class _KeyedTable:
         self.file.seek(self.offsets[key])
         return json.loads(self.file.readline().split(b"\t", 1)[1])
 
-def _picture_size(entry):
-    "Width and height from a JSON object, or None where it has neither."
-    for width,height in (("image_w","image_h"),("width","height")):
-        if width in entry: return float(entry[width]),float(entry[height])
-    return None
-
 def _decode_vinvl_row(key, cells, labels, sizes, geometry):
     entry = json.loads(cells[0]) if len(cells) == 1 else {"num_boxes": cells[0], "features": cells[-1]}
     label = labels[key] if labels else entry
     objects = label if isinstance(label, list) else label.get("objects", [])
     if isinstance(entry, dict) and "features" in entry: features = _vectors(entry["features"], int(entry["num_boxes"]))
     else: features = np.concatenate([_vectors(x["feature"], 1) for x in objects])
-    size = None
-    if sizes: size = _picture_size(sizes[key][0])
-    elif isinstance(label, dict): size = _picture_size(label)
-    def of_objects(name, dtype=None):
-        if not objects or not all(name in x for x in objects): return None
-        return np.array([x[name] for x in objects], dtype)
-    boxes = of_objects("rect", "<f4")
-    unit = geometry and boxes is None
-    if unit: boxes = features[:,-6:-2]
-    if geometry: features = features[:,:-6]
-    return _published(features, boxes, size, unit, of_objects("class"), of_objects("conf", "<f4"), counted=True)
+    about = sizes[key][0] if sizes else label
+    arrays = {name: about[name] for name in ("image_w","image_h","width","height") if name in about}
+    for field,name in (("boxes","rect"),("classes","class"),("conf","conf")):
+        if not objects or not all(name in x for x in objects): continue
+        if len(objects) != len(features):
+            raise ValueError(f"says {len(objects)} objects and has {len(features)} vectors")
+        arrays[field] = np.array([x[name] for x in objects])
+    if geometry:
+        arrays["norm_bb"] = features[:,-6:-2]
+        features = features[:,:-6]
+    return _decode_arrays(arrays | {"features": features, "num_boxes": len(features)})
 
 def vinvl_rows(
     path:Path, # A yaml file, a table of features, or a folder with them
@@ -164,13 +182,7 @@ def vinvl_rows(
         decode = partial(_decode_vinvl_row, key, cells, labels, sizes, geometry)
         yield SourceRow(feature_table, f"line {number}", key.decode("utf8", "replace"), decode)
 
-# %% ../../nbs/data/05_formats.ipynb #395a0c51
-_NAMES = {"features": ("features","feat","image_features","x"), "count": ("num_boxes","num_bbox"),
-          "boxes": ("boxes","bbox","image_bb"), "fractions": ("norm_bb",),
-          "confidences": ("conf","obj_conf","objects_conf"), "classes": ("objects_id","obj_ids","obj_id","classes"),
-          "class_scores": ("soft_labels","cls_prob"),
-          "width": ("image_w","img_w","width"), "height": ("image_h","img_h","height")}
-
+# %% ../../nbs/data/05_formats.ipynb #f20833bc
 def _require_bounded(unpacked, size):
     if unpacked > most_unpacked(size):
         raise ValueError(f"unpacks to {unpacked/1e6:,.0f} MB from {size/1e6:,.1f} MB; it is refused")
@@ -183,32 +195,6 @@ def _load(file, mmap=None):
     _require_bounded(sum(member.file_size for member in members), size)
     return loaded
 
-def _decode_arrays(arrays):
-    "The regions of one image from its arrays by name."
-    def array(field):
-        name = next((name for name in _NAMES[field] if name in arrays), None)
-        return None if name is None else np.asarray(arrays[name])
-    features = array("features")
-    if features is None:
-        held = ", ".join(map(str, islice(arrays, 6))) or "nothing"
-        raise ValueError(f"none of {', '.join(_NAMES['features'])} is in it; it holds {held}")
-    count = array("count")
-    boxes,fractions = array("boxes"),array("fractions")
-    unit = boxes is None and fractions is not None
-    if unit: boxes = fractions[:,:4]
-    n = int(count.item()) if count is not None else len(features if boxes is None else boxes)
-    if features.ndim == 2 and features.shape[1] == n != len(features): features = features.T
-    if n > len(features): raise ValueError(f"says {n} boxes and has {len(features)} vectors")
-    if count is None: n = len(features)
-    def rows(values): return None if values is None else np.asarray(values[:n], np.float32)
-    classes,scores = array("classes"),array("class_scores")
-    if classes is None and scores is not None: classes = scores[:,1:].argmax(1) # the first one is the background
-    width,height = array("width"),array("height")
-    size = None if width is None or height is None else (float(width.item()),float(height.item()))
-    classes = None if classes is None else classes[:n]
-    return _published(rows(features), rows(boxes), size, unit, classes, rows(array("confidences")), count is not None)
-
-# %% ../../nbs/data/05_formats.ipynb #f20833bc
 def _decode_npz(file, box_file=None):
     "One image from an archive; from a second file its boxes, where they are apart."
     with _load(file) as arrays: regions = _decode_arrays(arrays)
@@ -250,7 +236,7 @@ def _copies(array, names):
 def _decode_scan_image(array, i, copies):
     rows = np.array(array[i*copies:(i+1)*copies], np.float32)
     if not _are_copies(rows): raise ValueError(f"its {copies} rows are not copies, as those of the first image are")
-    return _published(rows[0] if rows.ndim == 3 else rows[:1])
+    return Regions("", rows[0] if rows.ndim == 3 else rows[:1], None, None)
 
 def _scan_files(path):
     "The array, and the file of names beside it."

@@ -18,7 +18,7 @@ from PIL import Image
 from ..core.config import LeftOut
 from ..core.files import atomic, digest, home, reading, require_file
 from .captions import image_name
-from .pictures import open_image, upright, within
+from .pictures import open_image, path_within, upright
 from .captions import split_name
 from .collection import Collection
 
@@ -34,8 +34,11 @@ def _encoded_picture(value, root):
         if not path.resolve().is_relative_to(Path(root or HF_HOME).resolve()): # the library has a cache of its own
             raise ValueError(f"{str(value)!r} is the name of a file; give its folder as `root` of `save_dataset`, which no name may leave")
         value = require_file(path).read_bytes()
-    picture = open_image(value) if isinstance(value, bytes) else value
-    if isinstance(value, bytes) and picture.format in _ENDING_OF: return value,_ENDING_OF[picture.format]
+    if not isinstance(value, bytes): return _as_png(value)
+    with open_image(value) as picture:
+        return (value,_ENDING_OF[picture.format]) if picture.format in _ENDING_OF else _as_png(picture)
+
+def _as_png(picture):
     file = BytesIO()
     upright(picture)[0].save(file, "PNG")
     return file.getvalue(),".png"
@@ -64,7 +67,7 @@ def _image_id_of(value):
     value = _python_number(value)
     image_id = image_name(value)
     is_missing = value is None or value != value or image_id in ("",".") # NaN differs from itself
-    if is_missing or within(".", image_id) is None or PurePosixPath(image_id).as_posix() != image_id:
+    if is_missing or path_within(".", image_id) is None or PurePosixPath(image_id).as_posix() != image_id:
         raise ValueError(f"{value!r} cannot be the name of a file; write it without `.`, `..` and empty parts")
     return image_id
 

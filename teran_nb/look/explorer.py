@@ -6,8 +6,9 @@
 __all__ = ['static_page', 'Explorer']
 
 # %% ../../nbs/look/05_explorer.ipynb #0534c28b
-import asyncio, os, time
+import asyncio, os
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import ipywidgets as W
@@ -23,20 +24,20 @@ from .view import TEMPLATES, Thumbnails, collection_title
 from .finder import QUERY_CHOICES, Finder
 
 # %% ../../nbs/look/05_explorer.ipynb #578a1dbe
+def _card(finder, thumbs, name, item, region):
+    "A candidate: row, text and HTML."
+    text = finder.candidates[item]
+    thumb = None if finder.by_picture and finder.hits else thumbs(finder.collection[item])
+    values = {"finder": finder, "name": name, "item": item, "text": text, "thumb": thumb, "region": region}
+    return item,text,TEMPLATES.render("explore_card.html", **values)
+
 def _result_cards(finder, name, thumbs):
-    "The results of one model on the page: row, name and HTML of each, which is made when it is needed."
-    for item in finder.page_items(name):
-        is_caption = finder.by_picture and finder.hits
-        thumb = None if is_caption else thumbs(finder.collection[item])
-        text,region = finder.candidates[item],finder.region_of_word(name, item)
-        values = {"finder": finder, "name": name, "item": item, "text": text, "thumb": thumb, "region": region}
-        yield item,text,TEMPLATES.fragment("explore_card.html", **values)
+    "The results of one model on the page; each is made when it is needed."
+    return (_card(finder, thumbs, name, item, finder.region_of_word(name, item)) for item in finder.page_items(name))
 
 def _region_cards(finder, thumbs):
     "The regions of the split that are closest to the chosen word, likewise."
-    for match in finder.nearest_regions(finder.per_page):
-        values = {"finder": finder, "name": "", "item": match.image, "text": match.name, "region": match}
-        yield match.image,match.name,TEMPLATES.fragment("explore_card.html", thumb=thumbs(finder.collection[match.image]), **values)
+    return (_card(finder, thumbs, "", match.image, match) for match in finder.nearest_regions(finder.per_page))
 
 def static_page(
     finder:Finder, # With its results
@@ -47,7 +48,7 @@ def static_page(
     names = finder.shown if finder.hits else finder.shown[:1]
     columns = {name: [html for *_,html in _result_cards(finder, name, thumbs)] for name in names}
     regions = [html for *_,html in _region_cards(finder, thumbs)] if finder.everywhere and finder.chosen_word else []
-    return TEMPLATES.fragment("explore_static.html", finder=finder, thumbs=thumbs, header=header, columns=columns, regions=regions)
+    return TEMPLATES.render("explore_static.html", finder=finder, thumbs=thumbs, header=header, columns=columns, regions=regions)
 
 # %% ../../nbs/look/05_explorer.ipynb #980c99f3
 def _row(*widgets):
@@ -59,9 +60,7 @@ def _column(*widgets, **layout): return W.VBox(widgets, layout=W.Layout(**{"widt
 
 def _html(width="100%"):
     "A place for HTML with the explorer's style."
-    html = W.HTML(layout=W.Layout(width=width))
-    html.add_class("teran")
-    return html
+    return W.HTML(layout=W.Layout(width=width)).add_class("teran")
 
 def _show_if(condition, *widgets):
     for widget in widgets: widget.layout.display = None if condition else "none"
@@ -72,12 +71,9 @@ class _ResultGrid:
     def __init__(self, n, on_click):
         self.items = [] # rows of the candidates that are shown
         self.html = [_html() for _ in range(n)]
-        self.buttons = [W.Button() for _ in range(n)]
-        self.boxes = [W.Box([html,button]) for html,button in zip(self.html, self.buttons)]
-        for box in self.boxes: box.add_class("teran-card")
-        for i,button in enumerate(self.buttons):
-            button.add_class("teran-over")
-            button.on_click(lambda _, i=i: on_click(self.items[i]))
+        self.buttons = [W.Button().add_class("teran-over") for _ in range(n)]
+        self.boxes = [W.Box([html,button]).add_class("teran-card") for html,button in zip(self.html, self.buttons)]
+        for i,button in enumerate(self.buttons): button.on_click(lambda _, i=i: on_click(self.items[i]))
         self.box = W.GridBox(self.boxes, layout=W.Layout(grid_gap="10px", width="100%", overflow="visible", padding="3px"))
     def fill(self, cards, columns="repeat(auto-fill, minmax(140px, 1fr))", click="Show why"):
         "Show these results one by one: the browser shows a result while the next one is made."
@@ -109,12 +105,11 @@ class Explorer:
         queries,results = self._make_queries(),self._make_results()
         self.status = _html()
         self.saved = _html("auto")
-        self.export = self._button("Save this page as HTML", 190, lambda: self._save_new())
+        self.export = self._button("Save this page as HTML", 190, lambda: self.save())
         _show_if(not os.environ.get("SERVER_SOFTWARE", "").startswith("voila"), self.export) # visitors write no files
         rows = [self._style_widget(), query, settings, words, self.min_cosine, queries, self.status, self.query_head,
                 self.alignment, self.regions, results, _row(self.export, self.saved)]
-        self.root = _column(*rows, overflow="visible")
-        self.root.add_class("teran-root").add_class(f"teran-live-{id(self):x}")
+        self.root = _column(*rows, overflow="visible").add_class("teran-root").add_class(f"teran-live-{id(self):x}")
         self.refresh()
 
     def _on_change(self, widget, action=lambda value: None, trait="value"):
@@ -206,8 +201,7 @@ def _make_query(self:Explorer):
     self.without = self._field("Without", "what should not be there", search, 60, width="250px")
     self.another = self._button("Another picture", 130, lambda: finder.ask_by_picture(None))
     upload = W.FileUpload(accept="image/*", description="Upload a picture", layout=W.Layout(width="170px"))
-    self.upload = self._on_change(upload, ask_by_upload)
-    self.upload.add_class("teran-upload")
+    self.upload = self._on_change(upload.add_class("teran-upload"), ask_by_upload)
     return _column(_row(self.direction), _row(self.text, self.without, self.another, self.upload))
 
 @patch
@@ -262,7 +256,7 @@ def _make_words(self:Explorer):
         W.ToggleButton(description="Find it in all pictures", layout=W.Layout(width="180px")), find)
     self.edit_row = _row(self.replacement, self.everywhere)
     self.regions_head = _html()
-    self.regions_grid = _ResultGrid(finder.per_page, self.open)
+    self.regions_grid = _ResultGrid(finder.per_page, self.click)
     self.regions = _column(self.regions_head, self.regions_grid.box)
     return _column(self.words, self.edit_row)
 
@@ -276,7 +270,7 @@ def _show_words(self:Explorer):
     self.replacement.value = ""
     self.everywhere.value = finder.everywhere
     if everywhere:
-        self.regions_head.value = TEMPLATES.fragment("explore_regions.html", finder=finder)
+        self.regions_head.value = TEMPLATES.render("explore_regions.html", finder=finder)
         self.regions_grid.fill(_region_cards(finder, self.thumbs))
     def choose(i): finder.word = None if finder.word == i else i
     for i in range(len(self.word_buttons), len(finder.words)):
@@ -358,17 +352,17 @@ def _show_results(self:Explorer):
     finder,opened = self.finder,self.finder.opened
     _show_if(opened, self.alignment)
     _show_if(not opened, self.all_results, self.pager)
-    self.view.value = TEMPLATES.fragment("explore_view.html", page=opened.html()) if opened else ""
+    self.view.value = TEMPLATES.render("explore_view.html", page=opened.html()) if opened else ""
     self.query_head.value = ""
     if finder.by_picture or not finder.hits:
-        self.query_head.value = TEMPLATES.fragment("explore_query.html", finder=finder, thumbs=self.thumbs, live=True)
+        self.query_head.value = TEMPLATES.render("explore_query.html", finder=finder, thumbs=self.thumbs, live=True)
     names = finder.shown if finder.hits else finder.shown[:1]
     columns = f"repeat(auto-fill, minmax({140 if len(names) == 1 else 104}px, 1fr))"
     if finder.by_picture and finder.hits: columns = "minmax(0, 1fr)" # sentences
     for column in self.columns[len(names):]: _show_if(False, column)
     for name,column,head,grid in zip(names, self.columns, self.heads, self.grids):
         _show_if(True, column)
-        head.value = TEMPLATES.fragment("explore_head.html", finder=finder, name=name)
+        head.value = TEMPLATES.render("explore_head.html", finder=finder, name=name)
         grid.fill(_result_cards(finder, name, self.thumbs), columns, "Show why" if finder.hits else "Ask by picture")
     pages = finder.page_count()
     self.page.value = f"page {finder.page+1} of {pages}"
@@ -381,15 +375,8 @@ def click(self:Explorer,
     item:int, # Row of a candidate
 ) -> None:
     "Open the alignment of a result; without a query, search by that picture."
-    if self.finder.hits: self.open(item)
-    else: self.act(lambda: self.finder.ask_by_picture(item))
-
-@patch
-def open(self:Explorer,
-    item:int, # Row of a candidate
-) -> None:
-    "Show why a candidate matches the query."
-    self.act(lambda: self.finder.open(item))
+    finder = self.finder
+    self.act(lambda: finder.open(item) if finder.hits else finder.ask_by_picture(item))
 
 # %% ../../nbs/look/05_explorer.ipynb #ed2fa73f
 _IN_NOTEBOOK = "The explorer as it was when this notebook was saved. To search, run the cell; that needs a kernel."
@@ -420,22 +407,15 @@ def _ipython_display_(self:Explorer):
 
 @patch
 def save(self:Explorer,
-    path:str|Path, # Such as `kites.html`
+    path:str|Path="", # Such as `kites.html`; a new file in the folder of saved pages by default
 ) -> None:
     "Write the page as one HTML file that needs no network."
+    now = datetime.now().astimezone()
+    path = path or self.output/f"{now:%Y%m%d-%H%M%S-%f}.html"
     collection = collection_title(self.finder.collection.name or "")
-    date = time.strftime("%d %B %Y, %H:%M")
-    body = static_page(self.finder, self.thumbs, _IN_FILE.format(collection=collection, date=date))
+    header = _IN_FILE.format(collection=collection, date=f"{now:%d %B %Y, %H:%M}")
+    body = static_page(self.finder, self.thumbs, header)
     text = TEMPLATES.page("explore_page.html", f"{collection}: explorer", ["explore.css","explore_page.css"],
                           framed=["view.css","view.js"], style_attributes=True, values={"body": body})
     with atomic(path) as tmp: tmp.write_text(text, encoding="utf8")
-
-@patch
-def _save_new(self:Explorer):
-    name,number = time.strftime("%Y%m%d-%H%M%S"),1
-    path = self.output/f"{name}.html"
-    while path.exists():
-        number += 1
-        path = self.output/f"{name}-{number}.html"
-    self.save(path)
     self.saved.value = str(Markup("<p>saved: {}</p>").format(path))

@@ -160,7 +160,12 @@ def images(self:Finder,
     name:str, # Name of a shown model
 ) -> Encoded|Index:
     "All images of the split as a model encodes them."
-    return self.once(("images",name), lambda: self._encode_images(name))
+    def encode():
+        model,encoded = self.models[name],self.encoded.get(name)
+        if isinstance(encoded, Index): encoded.require_model(model)
+        is_of_split = encoded is not None and encoded.names == self.collection.image_ids
+        return encoded if is_of_split else model.encode_images(self.collection)
+    return self.once(("images",name), encode)
 
 @patch
 def captions(self:Finder,
@@ -169,13 +174,6 @@ def captions(self:Finder,
     "All captions of the split as a model encodes them."
     with _without_word_warnings():
         return self.once(("captions",name), lambda: self.models[name].encode_captions(self.collection))
-
-@patch
-def _encode_images(self:Finder, name):
-    model,encoded = self.models[name],self.encoded.get(name)
-    if isinstance(encoded, Index): encoded.require_model(model)
-    is_of_split = encoded is not None and encoded.names == self.collection.image_ids
-    return encoded if is_of_split else model.encode_images(self.collection)
 
 # %% ../../nbs/look/04_finder.ipynb #63450e1a
 _MOST_BYTES = 10_000_000 # of an uploaded picture; Jupyter's own bound
@@ -229,11 +227,12 @@ def edit(self:Finder,
 
 # %% ../../nbs/look/04_finder.ipynb #af26460e
 @patch
-def _similarity(self:Finder, name, images, captions, **options):
-    "Similarity of every pair under the query's settings; only a cross-encoder re-ranks."
-    model = self.models[name]
-    if model.info.is_cross_encoder and not self.pooling: options["rerank"] = self.rerank
-    return model.similarity(images, captions, pooling=self.pooling, **options)
+def _reads_pairs(self:Finder, name):
+    "Whether a model ranks by reading both sides of a pair together; by a pooling it ranks by its alignment, like any other."
+    return self.models[name].info.is_cross_encoder and not self.pooling
+
+@patch
+def _ranking_options(self:Finder, name): return {"pooling": self.pooling} | ({"rerank": self.rerank} if self._reads_pairs(name) else {})
 
 @patch
 def _ask(self:Finder, name):
@@ -243,16 +242,14 @@ def _ask(self:Finder, name):
     start = time.perf_counter()
     if self.by_picture:
         asked = images[self.picture] if isinstance(self.picture, int) else model.encode_images([self.picture])
-        sims = self._similarity(name, asked, captions)[0]
+        sims = model.similarity(asked, captions, **self._ranking_options(name))[0]
         order = ranking(sims[None])[0]
         hits = Hits(order.tolist(), sims[order].tolist()) # captions are known by their rows: two may have one text
     else:
         with _without_word_warnings(): asked = model.encode_captions([self.sentence])
         presence = partial(self.once, ("presence",name), partial(self._find_presence, name))
-        rerank = self.rerank if model.info.is_cross_encoder and not self.pooling else 0
-        hits = ask_images(model, images, asked, 0, self.pooling, rerank, without=self.without, presence=presence)[0]
-        row_of = self.once("rows", lambda: {name: row for row,name in enumerate(self.collection.image_ids)})
-        order = torch.tensor([row_of[image_id] for image_id in hits.ids], dtype=torch.int64)
+        hits = ask_images(model, images, asked, 0, without=self.without, presence=presence, **self._ranking_options(name))[0]
+        order = torch.tensor([self.collection.index[image_id] for image_id in hits.ids], dtype=torch.int64)
     self.seconds += time.perf_counter()-start
     self.hits[name],self.rows[name],self.asked[name] = hits,order,asked
 
@@ -291,9 +288,8 @@ def notes(self:Finder,
     name:str, # Name of a shown model
 ) -> list[str]: # Sentences
     "What a reader of an answer should know: whether anything shows the sentence, which words were read, how it is ranked."
-    model,images,pooling = self.models[name],self.images(name),self.pooling
+    model,images,crosses = self.models[name],self.images(name),self._reads_pairs(name)
     notes = [] if self.by_picture else [self.hits[name].verdict, *self._word_notes(name)]
-    crosses = model.info.is_cross_encoder and not pooling # by a pooling it ranks by its alignment, like any other model
     if crosses or not model.info.is_cross_encoder: notes.append(model.info.note)
     if crosses: notes.append("The cosine filter and “Find it in all pictures” compare a word alone, before it meets a picture.")
     if crosses and self.rerank:
@@ -316,9 +312,7 @@ _MOST_JUDGED = 2048 # images in memory
 def _find_presence(self:Finder, name):
     "What the scores of a model say about a split in memory: learned from its captions, or brought by the model."
     model,images,captions = self.models[name],self.images(name),self.collection.captions
-    fitted = None
-    if self.captioned and len(images) <= _MOST_JUDGED:
-        fitted = fit_presence(model, images, captions)
+    fitted = fit_presence(model, images, captions) if self.captioned and len(images) <= _MOST_JUDGED else None
     return fitted or Presence.of_model(model)
 
 # %% ../../nbs/look/04_finder.ipynb #0d61462c
@@ -414,7 +408,8 @@ def _query_ranks(self:Finder, name):
             raise ValueError("ranks of all sentences take the similarity of every pair, which an index is there to avoid; "
                              "ask a smaller split for its failures")
         long = len(images.names)*len(captions.names) > 10_000_000
-        return ranks(self._similarity(name, images, captions, show_progress_bar=long), self.collection.captions.image_of)
+        sim = self.models[name].similarity(images, captions, show_progress_bar=long, **self._ranking_options(name))
+        return ranks(sim, self.collection.captions.image_of)
     return self.once((name,self.pooling,self.rerank), compute)
 
 @patch

@@ -23,35 +23,31 @@ from ..data.collection import Collection
 from ..data.words import phrase_places
 from ..model.encoded import CaptionWords, Encoded
 from ..model.encoder import Encoder
+from ..model.similarity import similarity
 from ..measure.relevance import Relevance
 from ..measure.retrieval import ndcg_at_k, ranking, ranks
 from ..measure.grounding import Grounding, PhraseGrounding
 from ..search.answers import Answers
 from ..search.index import Index
 from teran_nb.look.figures import (
-    COLOURS, centre_note, content_words, crop, draw_box, draw_credit, empty_figure, evenly, grid, image_picture, plain,
+    COLOURS, content_words, crop, draw_box, draw_credit, draw_picture, empty_figure, evenly, grid, image_picture, plain,
     shortened, wrapped)
 from .show import show_grounding
 
 # %% ../../nbs/look/02_galleries.ipynb #4c2495dd
 def _by_query(sim, image_of, direction):
-    "Similarities `(queries, candidates)`, and the image of each query and of each candidate."
+    "Similarities, and which candidates are true matches, `(queries, candidates)` each."
     one_of(direction, ("t2i","i2t"), "direction")
     sim = torch.as_tensor(sim).cpu()
-    caption_images = torch.as_tensor(image_of)
-    images = torch.arange(len(sim))
-    return (sim.T,caption_images,images) if direction == "t2i" else (sim,images,caption_images)
+    true = torch.arange(len(sim))[:,None] == torch.as_tensor(image_of)
+    return (sim.T,true.T) if direction == "t2i" else (sim,true)
 
 def _margins(sim, image_of, direction="t2i"):
     "For each query, the similarity of the true match minus that of the best wrong one."
-    sim,query_images,candidate_images = _by_query(sim, image_of, direction)
-    blocks = []
-    for values,images in zip(sim.float().split(4096), query_images.split(4096)): # bounds the memory
-        true = images[:,None] == candidate_images
-        best_true = values.masked_fill(~true, -torch.inf).amax(1)
-        best_wrong = values.masked_fill(true, -torch.inf).amax(1)
-        blocks.append(best_true - best_wrong)
-    return torch.cat(blocks).numpy()
+    sim,true = _by_query(sim, image_of, direction)
+    best_true = sim.masked_fill(~true, -torch.inf).amax(1).float()
+    best_wrong = sim.masked_fill(true, -torch.inf).amax(1).float()
+    return (best_true - best_wrong).numpy()
 
 def choose_queries(
     sim:Tensor, # Similarities, `(images, captions)`
@@ -80,29 +76,29 @@ def strongest_wrong(
     direction:str="t2i", # The query is a caption (`t2i`) or an image (`i2t`)
 ) -> int: # An image, or a caption
     "The wrong candidate with the highest similarity, which a receipt compares with the true one."
-    sim,query_images,candidate_images = _by_query(sim, image_of, direction)
-    true = candidate_images == query_images[query]
-    if true.all(): raise ValueError(f"query {query} has no wrong candidate: all candidates are its own")
-    return int(sim[query].masked_fill(true, -torch.inf).argmax())
+    sim,true = _by_query(sim, image_of, direction)
+    if true[query].all(): raise ValueError(f"query {query} has no wrong candidate: all candidates are its own")
+    return int(sim[query].masked_fill(true[query], -torch.inf).argmax())
 
 # %% ../../nbs/look/02_galleries.ipynb #84b19e67
 def ranking_with_true(
-    order:Sequence[int], # All candidates, the best first
+    sim:Tensor, # Similarities of a query with all candidates; -inf where they were not compared
     true:set[int], # The true ones; empty where none is known
     k:int, # Number of results, at most
 ) -> list[tuple[int,int]]: # `(rank, candidate)` of each result, the rank from 0
     "The first `k` candidates; with `k` above 1 the best true one takes the last place if none of them is true."
+    order = ranking(sim[None])[0]
+    order = order[sim[order] > -torch.inf].tolist()
     places = list(range(min(k, len(order))))
     first_true = next((rank for rank,i in enumerate(order) if i in true), None)
     if first_true is not None and first_true not in places and k > 1: places[-1] = first_true
-    return [(rank,int(order[rank])) for rank in places]
+    return [(rank,order[rank]) for rank in places]
 
 # %% ../../nbs/look/02_galleries.ipynb #8165ecd0
 def _outline(ax, true):
     "A thick line around the true match, a thin one around others."
     for spine in ax.spines.values():
         spine.set(visible=True, edgecolor=COLOURS[2] if true else "lightgrey", linewidth=4 if true else .8)
-    ax.set(xticks=[], yticks=[])
 
 # %% ../../nbs/look/02_galleries.ipynb #e45dc403
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -121,9 +117,7 @@ def _draw_result(ax, image, text, model):
         show_grounding(alignment, ax=ax, brief=True)
         text = _superscript(text, alignment.spans, content_words(alignment.words))
     else:
-        picture,note = image_picture(image)
-        ax.imshow(picture)
-        centre_note(ax, note)
+        draw_picture(ax, *image_picture(image))
     draw_credit(ax, image.credit)
     return text
 
@@ -158,16 +152,16 @@ def show_gallery(
     size,letters = ((1.9,2.),24) if model is None else ((2.6,2.5),33)
     title = "\n".join(wrapped(line, letters*k*4//5, 3) for line in title.splitlines())
     axes = grid(len(texts)*k, k, size, title=title, titles=["\n"]*len(texts))
-    for row,order in enumerate(ranking(sim.T).tolist()):
-        order = [i for i in order if sim[i,row] > -torch.inf] # what was compared
-        for ax in axes[row*k+len(order):(row+1)*k]: ax.axis("off")
-        for ax,(rank,i) in zip(axes[row*k:], ranking_with_true(order, true[row], k)):
-            caption = _draw_result(ax, collection[i], texts[row], model)
-            _outline(ax, i in true[row])
-            label = ax.xaxis.label
-            label.set(text=f"{rank+1:,}.   {sim[i,row]:z.2f}", fontsize=8)
-            if i in true[row]: label.set(text=f"{label.get_text()}   true", weight="bold")
-        heading = "\n".join(wrapped(text, letters*k, 2) for text in (caption, notes[row]) if text)
+    for row,text in enumerate(texts):
+        results = ranking_with_true(sim[:,row], true[row], k)
+        for ax in axes[row*k+len(results):(row+1)*k]: ax.axis("off")
+        for ax,(rank,i) in zip(axes[row*k:], results):
+            caption = _draw_result(ax, collection[i], text, model)
+            is_true = i in true[row]
+            _outline(ax, is_true)
+            text_below = f"{rank+1:,}.   {sim[i,row]:z.2f}" + ("   true" if is_true else "")
+            ax.set_xlabel(text_below, fontsize=8, weight="bold" if is_true else "normal")
+        heading = "\n".join(wrapped(line, letters*k, 2) for line in (caption, notes[row]) if line)
         axes[row*k].figure.suptitle(heading, x=.01, ha="left", fontsize=9)
     return axes
 
@@ -186,9 +180,9 @@ def show_sentences(
     sim = torch.as_tensor(sim).cpu()
     captions = collection.captions
     axes = grid(2*len(queries), 2, (3.8,2.1), title=title, widths=(3,4.6))
-    for picture,text,i,order in zip(axes[::2], axes[1::2], queries, ranking(sim[queries]).tolist()):
+    for picture,text,i in zip(axes[::2], axes[1::2], queries):
         true = set(captions.of(i).tolist())
-        results = ranking_with_true(order, true, k)
+        results = ranking_with_true(sim[i], true, k)
         lines = [captions.texts[c] for _,c in results]
         lines[0] = _draw_result(picture, collection[i], lines[0], model)
         _outline(picture, False)
@@ -229,18 +223,15 @@ def show_phrases(
     for ax in axes: ax.axis("off")
     for ax,phrase in [*zip(axes, kinds[0]),*zip(axes[n:], kinds[-1])]:
         image = collection[phrase.image_id]
-        (w,h),(picture,note) = image.regions.size,image_picture(image)
         ax.axis("on")
-        ax.imshow(picture, extent=(0,w,h,0))
+        draw_picture(ax, *image_picture(image), image.regions.size)
         for box in phrase.link.boxes: draw_box(ax, box, *_BOX_STYLES["true box"])
         if phrase.cosines is not None:
             box = boxes_from_heat(phrase.heat(), [grounded.rule.heat_threshold], phrase.size)[0]
             draw_box(ax, box, *_BOX_STYLES["box of the heat map"])
         if phrase.box: draw_box(ax, phrase.box, *_BOX_STYLES["best region"])
-        ax.set(xticks=[], yticks=[], xlim=(0,w), ylim=(h,0), aspect="equal")
         draw_credit(ax, image.credit)
         ax.set_xlabel(f"{wrapped(f'“{phrase.text}”', 26, 2)}\n{_match_outcome(phrase)}", fontsize=8)
-        if note: ax.set_title(note, fontsize=7, color="dimgrey")
     handles = [Line2D([], [], color=colour, linestyle=style, label=name) for name,(colour,style) in _BOX_STYLES.items()]
     figure = axes[0].figure.get_figure(root=True)
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
@@ -311,26 +302,16 @@ def best_regions(
         found = images.search(Encoded(None, Packed(vector[None].cpu().float(), [0,1]), [""]), k, pooling="mrsw")
         rows = [images.names.index(name) for name in found.ids]
         images = images[rows]
-    best = [np.zeros(0)]
-    regions = [np.zeros(0, int)]
-    for i in range(0, len(images.names), 2048): # bounds the memory
-        parts = images[i:i+2048].parts
-        if parts.dim != len(vector):
-            raise ValueError(f"regions have {parts.dim} dimensions, the word {len(vector)}; "
-                             "encode both with the same model")
-        cosines = parts.values.float() @ vector.to(parts.values.device).float()
-        padded,mask = Packed(cosines[:,None], parts.offsets).padded()
-        if not mask.shape[1]: padded,mask = padded.new_zeros(len(mask), 1, 1),mask.new_zeros(len(mask), 1)
-        values = padded[...,0].masked_fill(~mask, -torch.inf).cpu().numpy()
-        best.append(values.max(1))
-        regions.append(values.argmax(1))
-    best = np.concatenate(best)
-    regions = np.concatenate(regions)
-    order = np.argsort(-best, kind="stable")[:k]
-    order = order[np.isfinite(best[order])] # an image without regions has no best one
+    parts = images.parts
+    if parts.dim != len(vector):
+        raise ValueError(f"regions have {parts.dim} dimensions, the word {len(vector)}; encode both with the same model")
+    vector = vector.to(parts.values.device).float()
+    best = similarity(parts, Packed(vector[None], [0,1]), "mrsw")[:,0].cpu()
+    order = ranking(best[None])[0]
+    order = order[parts.lengths[order] > 0][:k] # an image without regions has no best one
     matches = []
     for i in order.tolist():
-        region = int(regions[i])
+        region = int((parts[i].float() @ vector).argmax())
         image = images[i]
         box = None if image.boxes is None else tuple(image.boxes[0][region].tolist())
         size = None if image.sizes is None else tuple(image.sizes[0].tolist())
@@ -356,13 +337,12 @@ def show_word(
         image = collection[match.image]
         picture,note = image_picture(image)
         if has_boxes:
-            picture,(x1,y1,x2,y2) = crop(picture, match.box, match.size, .3)
-            draw_box(ax, (x1-.5,y1-.5,x2-.5,y2-.5), COLOURS[0])
-        ax.imshow(picture)
-        if note: ax.set_title(note, fontsize=7, color="dimgrey")
+            picture,box = crop(picture, match.box, match.size, .3)
+            draw_box(ax, box, COLOURS[0])
+        draw_picture(ax, picture, note)
         width,height = picture.size
         half = max(picture.size)/2 # a square, so that panels of all shapes leave equal room for their labels
-        ax.set(xticks=[], yticks=[], xlim=(width/2-.5-half,width/2-.5+half), ylim=(height/2-.5+half,height/2-.5-half))
+        ax.set(xlim=(width/2-half,width/2+half), ylim=(height/2+half,height/2-half))
         ax.spines[:].set_visible(False)
         draw_credit(ax, image.credit)
         ax.set_xlabel(f"{match.cosine:z.2f}  {shortened(match.name, 16)}", fontsize=8)

@@ -8,29 +8,24 @@ __all__ = ['TEMPLATES', 'AlignmentView', 'gaps_of', 'Thumbnail', 'Thumbnails', '
 # %% ../../nbs/look/03_view.ipynb #212e9173
 import base64, hashlib, io, re, warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
+import matplotlib.pyplot as plt
 import numpy as np
 import PIL.Image
 from fastcore.basics import patch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from ..core.files import atomic
-from ..core.show import Templates, data_uri, jpeg_uri
+from ..core.show import Templates, data_uri, small_jpeg
 from ..data.pictures import read_picture
 from ..data.collection import Collection, Image
 from ..model.encoded import Alignment
-from .figures import picture_of
-from .show import show_grounding
+from .show import show_grounding, with_picture
 
 # %% ../../nbs/look/03_view.ipynb #a282afc8
-def _listed(value): return list(value) if isinstance(value, (list,tuple)) else [value]
-
 def _distinct_names(alignments):
     "Images and captions as far as they differ, numbered where that is not enough."
     columns = [[str(a.image_id) for a in alignments], [a.caption for a in alignments]]
@@ -45,10 +40,10 @@ class AlignmentView:
         alignments:Alignment|Sequence[Alignment], # What to show
         names:Sequence[str]|None=None, # Name of each tab; by default what tells the alignments apart
     ):
-        self.alignments = _listed(alignments)
+        self.alignments = [alignments] if isinstance(alignments, Alignment) else list(alignments)
         if not self.alignments: raise ValueError("no alignment to view; make one by `model.align(image, caption)`")
         self.names = _distinct_names(self.alignments) if names is None else list(names)
-        self._html = self._png = None
+        self._html = ""
     def __repr__(self): return f"AlignmentView({', '.join(map(repr, self.alignments))})"
 
 # %% ../../nbs/look/03_view.ipynb #16f52bf8
@@ -61,32 +56,26 @@ def gaps_of(
     return [alignment.caption[end:start] for end,start in zip(ends, starts)]
 
 def _pair_data(alignment, name):
-    "What the script needs of one pair, ready for JSON; the picture is open or None."
+    "What the script needs of one pair of known size, ready for JSON."
     cosines = np.asarray(alignment.cosines, dtype="<f4")
     if not np.isfinite(cosines).all():
         raise ValueError(
             f"the alignment of {alignment.caption!r} has cosines that are not finite; look at the model that made it")
     boxes = None if alignment.boxes is None else np.asarray(alignment.boxes, dtype=float).round(1)
-    placed = alignment.size is not None or (boxes is not None and len(boxes) > 0)
-    size = alignment.extent if placed else (1,1)
     return {
         "name": name, "image": str(alignment.image_id), "credit": alignment.credit,
         "caption": alignment.caption, "words": list(alignment.words), "gaps": gaps_of(alignment),
         "regions": len(cosines), "cosines": base64.b64encode(cosines.tobytes()).decode(),
-        "boxes": None if boxes is None else boxes.tolist(), "size": list(map(float, size))}
+        "boxes": None if boxes is None else boxes.tolist(), "size": list(map(float, alignment.size))}
 
 # %% ../../nbs/look/03_view.ipynb #b366f056
-def _with_picture(alignment):
-    "The alignment with its picture opened, or without one, and notes on that; a missing size is the picture's."
-    picture,note = picture_of(alignment.open_picture, (1,1))
-    if not note: return replace(alignment, picture=picture, size=alignment.size or picture.size),[]
-    if note != "no picture": notes = [f"The picture cannot be shown: {note.replace('the picture', 'it')}."] # without a path of this machine
-    else: notes = ["There is no picture of this image; its regions stand on an empty canvas."]*(alignment.boxes is not None)
-    return replace(alignment, picture=None),notes
-
-def _missing(alignment):
-    "Notes on what a pair lacks: words, regions, boxes."
-    notes = []
+def _notes(alignment, picture_note):
+    "What a reader should know of a pair: of its model, and what it lacks of picture, words, regions and boxes."
+    notes = [alignment.model_note, alignment.warning]
+    if picture_note not in ("","no picture"):
+        notes.append(f"The picture cannot be shown: {picture_note.replace('the picture', 'it')}.") # without a path of this machine
+    elif picture_note and alignment.boxes is not None:
+        notes.append("There is no picture of this image; its regions stand on an empty canvas.")
     unused = any(character.isalnum() for character in "".join(gaps_of(alignment)))
     if not alignment.words:
         notes.append("This caption has no word to align: the tokenizer found none in it.")
@@ -96,7 +85,7 @@ def _missing(alignment):
         notes.append("This image has no regions, so no word can find one.")
     elif alignment.boxes is None:
         notes.append("The features came without boxes, so regions are known only by their numbers.")
-    return notes
+    return [note for note in notes if note]
 
 # %% ../../nbs/look/03_view.ipynb #1041650e
 TEMPLATES = Templates(files("teran_nb.look")/"templates")
@@ -109,10 +98,9 @@ def html(self:AlignmentView) -> str: # Without any outside address
     pictures = {}
     pairs = []
     for alignment,name in zip(self.alignments, self.names, strict=True):
-        opened,picture_notes = _with_picture(alignment)
-        notes = [alignment.model_note, alignment.warning, *picture_notes, *_missing(opened)]
-        pair = _pair_data(opened, name) | {"notes": [n for n in notes if n]}
-        if opened.picture: pair["picture"] = pictures.setdefault(jpeg_uri(opened.picture), len(pictures))
+        opened,picture_note = with_picture(alignment)
+        pair = _pair_data(opened, name) | {"notes": _notes(opened, picture_note)}
+        if not picture_note: pair["picture"] = pictures.setdefault(data_uri(small_jpeg(opened.picture, 640)), len(pictures))
         pairs.append(pair)
     cosines = np.concatenate([np.asarray(a.cosines).ravel() for a in self.alignments])
     low = np.floor(cosines.min(initial=0)*100)/100 # the ends of the slider
@@ -166,7 +154,7 @@ class Thumbnails:
         except (ValueError, OSError) as e: why = f"no picture: {e}".replace(str(path.parent), "…")
         size = image.regions.size if image.regions and image.regions.size else (320,240)
         return Thumbnail("", tuple(max(1, round(v*self.side/max(size))) for v in size), why)
-    def _inside(self, picture): return Thumbnail(jpeg_uri(picture, self.side), picture.size)
+    def _inside(self, picture): return Thumbnail(data_uri(small_jpeg(picture, self.side)), picture.size)
     def _small(self, path):
         picture,_ = read_picture(path, self.side, quick=True) # JPEG files are decoded at a smaller size
         if not self.folder: return self._inside(picture)
@@ -199,26 +187,24 @@ def _png(picture):
 def _figure(alignment):
     "The grounding of a pair as PNG, or its picture, or None."
     if not alignment.words or alignment.boxes is None or not len(alignment.boxes):
-        return _png(alignment.picture) if alignment.picture else None
-    width,height = alignment.extent
-    picture_height = np.clip(4.8*height/width, 1.2, 9)
-    text_height = 1.3+.2*(len(alignment.caption)//52) # caption and legend
-    figure = Figure((4.8, picture_height+text_height), layout="compressed", dpi=90)
-    canvas = FigureCanvasAgg(figure)
+        opened,note = with_picture(alignment)
+        return None if note else _png(opened.picture)
+    file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph") # a script that the figure's font lacks; the page has the reader's
-        show_grounding(alignment, ax=figure.subplots())
-        canvas.draw()
-    return _png(PIL.Image.fromarray(np.asarray(canvas.buffer_rgba())))
+        figure = show_grounding(alignment).figure
+        figure.savefig(file, format="png", dpi=90)
+    plt.close(figure)
+    return _png(PIL.Image.open(file))
 
 @patch
 def _repr_mimebundle_(self:AlignmentView, include=None, exclude=None):
     "The page in a frame, the first pair's figure, and a line of text."
-    self._png = self._png or _figure(_with_picture(self.alignments[0])[0])
+    png = _figure(self.alignments[0])
     values = {"page": self.html(), "height": 750 if len(self.alignments) > 1 else 700,
-        "alt": self.alignments[0].caption, "figure": data_uri(self._png, "image/png") if self._png else ""}
+        "alt": self.alignments[0].caption, "figure": data_uri(png, "image/png") if png else ""}
     bundle = {"text/html": TEMPLATES.render("view_cell.html", **values), "text/plain": repr(self)}
-    if self._png: bundle["image/png"] = base64.b64encode(self._png).decode()
+    if png: bundle["image/png"] = base64.b64encode(png).decode()
     return bundle
 
 # %% ../../nbs/look/03_view.ipynb #c943e0b7

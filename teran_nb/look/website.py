@@ -7,7 +7,6 @@ __all__ = ['write_site']
 
 # %% ../../nbs/look/06_website.ipynb #998f0a18
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from ..core.show import progress
 from ..data.collection import Collection
 from ..model.encoder import Encoder
 from ..measure.relevance import Relevance
-from ..measure.retrieval import ranking, ranks
+from ..measure.retrieval import ranks
 from ..measure.evaluation import Evaluation
 from .figures import content_words, evenly
 from .galleries import best_regions, choose_queries, ranking_with_true, word_vector
@@ -32,14 +31,13 @@ def _percent(box, size):
     "A box as `[x, y, width, height]` in percent of its picture."
     x1,y1,x2,y2 = box
     width,height = size
-    return [round(100*float(v)) for v in (x1/width, y1/height, (x2-x1)/width, (y2-y1)/height)]
+    return [round(100*v) for v in (x1/width, y1/height, (x2-x1)/width, (y2-y1)/height)]
 
 def _best_box(alignment, word):
     "The best box of a word and its cosine in hundredths, as text; empty without boxes."
     if alignment.boxes is None or not len(alignment.boxes): return ""
-    region = int(alignment.best_regions[word])
-    cosine = round(100*float(alignment.cosines[region,word]))
-    return ",".join(map(str, [*_percent(alignment.boxes[region], alignment.extent), cosine]))
+    best = alignment.best(word)
+    return ",".join(map(str, [*_percent(best.box, alignment.extent), round(100*best.cosine)]))
 
 def _caption_buttons(alignments):
     "One caption, aligned with each picture of a card: the text before each word, the word, and its boxes; then the rest."
@@ -74,27 +72,24 @@ class _SiteBuilder:
         "Align an image with a caption."
         return self.model.align(self.result.images[row], self.result.captions[caption])
 
-    def shown_image(self, caption):
-        "The image shown with a caption: its own, or the best answer if that is not known."
-        return int(self.image_of[caption] if self.known else self.sim[:,caption].argmax())
-
     def thumbnail(self, row): return self.thumbnails(self.collection[row])
 
 # %% ../../nbs/look/06_website.ipynb #4ea308e0
 @patch
 def answers(self:_SiteBuilder, sim, true):
     "Row, rank and similarity of the results of a query."
-    order = [i for i in ranking(sim[None])[0].tolist() if sim[i] > -torch.inf] # what was compared
-    results = ranking_with_true(order, true, self.k)
+    results = ranking_with_true(sim, true, self.k)
     return [(i,{"rank": rank, "similarity": float(sim[i]), "true": i in true}) for rank,i in results]
 
 @patch
 def sentence(self:_SiteBuilder, caption):
     "A sentence and the pictures that answer it, for the template's `sentence`."
-    true = {int(self.image_of[caption])} if self.known else set()
-    answers = self.answers(self.sim[:,caption], true)
+    sim = self.sim[:,caption]
+    image = int(self.image_of[caption] if self.known else sim.argmax()) # its own, or the best answer
+    answers = self.answers(sim, {image} if self.known else set())
     pictures = [a | {"name": self.collection.image_ids[row], "thumbnail": self.thumbnail(row)} for row,a in answers]
-    return {"anchor": f"s{caption}", "text": _caption_buttons([self.align(row, caption) for row,_ in answers]),
+    return {"anchor": f"s{caption}", "name": self.texts[caption], "thumbnail": self.thumbnail(image),
+            "text": _caption_buttons([self.align(row, caption) for row,_ in answers]),
             "rank": int(self.ranks.t2i[caption]) if self.known else None, "answers": pictures,
             "verdict": "" if self.known else self.result.hits[caption].verdict}
 
@@ -106,6 +101,9 @@ def image(self:_SiteBuilder, row):
     sentences = [a | {"text": _caption_buttons([self.align(row, caption)])} for caption,a in answers]
     return {"anchor": f"p{row}", "name": self.collection.image_ids[row], "rank": int(self.ranks.i2t[row]),
             "thumbnail": self.thumbnail(row), "answers": sentences}
+
+@patch
+def card(self:_SiteBuilder, kind, query): return self.sentence(query) if kind == "sentences" else self.image(query)
 
 # %% ../../nbs/look/06_website.ipynb #2940902a
 @patch
@@ -129,8 +127,8 @@ def common_words(self:_SiteBuilder, captions):
         texts = [words.texts[j] for j in sorted(compared)]
         drawn = [texts[j].casefold() for j in content_words(texts)]
         for word in dict.fromkeys(drawn): sentences.setdefault(word, []).append(self.texts[caption])
-    counts = Counter({word: len(s) for word,s in sentences.items()})
-    return {word: sentences[word] for word,_ in counts.most_common(self.word_cards)}
+    most_frequent = sorted(sentences, key=lambda word: -len(sentences[word]))
+    return {word: sentences[word] for word in most_frequent[:self.word_cards]}
 
 # %% ../../nbs/look/06_website.ipynb #00cea5b8
 @patch
@@ -147,23 +145,21 @@ def page(self:_SiteBuilder, template, heading, here, **values):
 @patch
 def query_pages(self:_SiteBuilder, kind, queries):
     "Pages of `sentences` or of `pictures` with their answers, by file, and the lines of the search."
-    make_card = self.sentence if kind == "sentences" else self.image
     starts = range(0, len(queries), self.per_page)
     files = [f"{kind}-{page}.html" for page in range(1, len(starts)+1)]
     pager = {f"{first+1}–{min(first+self.per_page, len(queries))}": file for first,file in zip(starts, files)}
     texts,index = {},[]
     bar = progress(pager.items(), kind, disable=not self.show_progress_bar)
     for first,(numbers,file) in zip(starts, bar):
-        cards = [make_card(query) for query in queries[first:first+self.per_page]]
+        cards = [self.card(kind, query) for query in queries[first:first+self.per_page]]
         heading = f"{kind.capitalize()} {numbers} of {len(queries):,}"
         if self.known: heading += ", best answered first"
         texts[file] = self.page("site_queries.html", heading, f"{kind}-1.html", pages=pager, this_page=file, kind=kind,
                                 queries=cards)
-        for card,query in zip(cards, queries[first:]):
-            text,row = (self.texts[query],self.shown_image(query)) if kind == "sentences" else (card["name"],query)
+        for card in cards:
             note = kind.removesuffix("s")
             if self.known: note += f", true match at rank {card['rank']+1}"
-            index.append([f"{file}#{card['anchor']}", str(text), note, self.thumbnail(row).address])
+            index.append([f"{file}#{card['anchor']}", card["name"], note, card["thumbnail"].address])
     return texts,index
 
 # %% ../../nbs/look/06_website.ipynb #253648cf
@@ -188,9 +184,7 @@ def index_page(self:_SiteBuilder, sections, words, index):
     model_name = about.get("model") or self.model.name or "the model"
     lead = f"{len(self.collection):,} pictures and {len(self.texts):,} sentences, matched by {model_name}."
     cards = []
-    for title,kind,queries in sections:
-        make_card = self.sentence if kind == "sentences" else self.image
-        cards.append((title,kind,[make_card(query) for query in queries]))
+    for title,kind,queries in sections: cards.append((title,kind,[self.card(kind, query) for query in queries]))
     notes = [note for note in (getattr(self.result, "note", ""), self.model.info.note) if note]
     conditions = " · ".join(f"{name} {value}" for name,value in about.items() if value != "")
     return self.page("site_index.html", self.title, "index.html", lead=lead, notes=notes, about=conditions,

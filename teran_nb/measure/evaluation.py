@@ -149,7 +149,4 @@ def _mean_pair_scores(members):
     "The mean similarities of minimal pairs; None where a member scored none, or other pairs than the first."
     first = members[0]
     if any(m is None or m.minimal_pairs != first.minimal_pairs for m in members): return None
-    means = {}
-    for name in ("sims","second_sims","unrelated_sims"):
-        means[name] = np.mean([getattr(m, name) for m in members], 0)
-    return replace(first, **means)
+    return replace(first, sims={role: np.mean([m.sims[role] for m in members], 0) for role in first.sims})

@@ -30,13 +30,6 @@ from ..model.encoder import Encoder
 from .results import OF_MODEL, Measured, Result
 
 # %% ../../nbs/measure/04_grounding.ipynb #ffb05212
-_WORD_POOLINGS = { # Cosines `(regions, words)` of a phrase to one number per region
-    "mean": lambda cosines: cosines.mean(1),
-    "max": lambda cosines: cosines.amax(1)}
-_BOX_TARGETS = { # True boxes `(boxes, 4)` of a phrase to those that a region is compared with
-    "any": lambda boxes: boxes,
-    "union": lambda boxes: np.concatenate([boxes[:,:2].min(0),boxes[:,2:].max(0)])[None]}
-
 @configuration
 class GroundingRule:
     "How a phrase chooses its region, and when the choice is right."
@@ -60,7 +53,6 @@ class GroundingRule:
 
 # %% ../../nbs/measure/04_grounding.ipynb #a17eca19
 _REGION_SCORES = ("grounding","grounding_random","grounding_largest","grounding_possible","pointing","pointing_random","pointing_largest")
-_HEAT_SCORES = ("grounding_heat","pointing_heat")
 GROUNDING_METRICS = ( # in the order of tables
     "grounding","grounding_heat","grounding_random","grounding_largest","grounding_possible",
     "pointing","pointing_heat","pointing_random","pointing_largest","phrases","places")
@@ -91,12 +83,15 @@ def _region_cosines(alignment, link, rule):
     in_phrase = [j for j,(start,end) in enumerate(alignment.spans) if start < link.end and end > link.start]
     def counts(word): return word.casefold() not in rule.ignored_words and any(c.isalnum() for c in word)
     words = [j for j in in_phrase if counts(alignment.words[j])] or in_phrase
-    return _WORD_POOLINGS[rule.word_pooling](alignment.cosines[:,words]) if words else None
+    if not words: return None
+    cosines = alignment.cosines[:,words]
+    return cosines.mean(1) if rule.word_pooling == "mean" else cosines.amax(1)
 
 def _true_boxes(link, rule):
     "The boxes that count as true, `(boxes, 4)`; none where the link has none."
     boxes = np.asarray(link.boxes, dtype=np.float64).reshape(-1, 4)
-    return _BOX_TARGETS[rule.several_boxes](boxes) if len(boxes) else boxes
+    if rule.several_boxes == "any" or not len(boxes): return boxes
+    return np.concatenate([boxes[:,:2].min(0), boxes[:,2:].max(0)])[None]
 
 def _is_right(boxes, true, rule): return (box_iou(boxes, true) >= rule.threshold).any(1).numpy().astype(float)
 
@@ -127,42 +122,42 @@ def _ground(alignment, link, rule):
 # %% ../../nbs/measure/04_grounding.ipynb #db161125
 def _heat_scores(grounded, rule):
     "Whether the box of a phrase's heat map is right, and whether the map's peak lies inside a true box."
-    if grounded.cosines is None: return 0.,0.
+    if grounded.cosines is None: return {"grounding_heat": 0., "pointing_heat": 0.}
     heat = grounded.heat()
     true = _true_boxes(grounded.link, rule)
     right, = _is_right(boxes_from_heat(heat, [rule.heat_threshold], grounded.size), true, rule)
     inside, = _is_inside([heat_peak(heat, grounded.size)], true)
-    return float(right),float(inside)
+    return {"grounding_heat": float(right), "pointing_heat": float(inside)}
 
 # %% ../../nbs/measure/04_grounding.ipynb #0e5669f5
-def _means(phrases, scores, names, rule):
-    "Mean scores of some phrases, and how many they are; `scores` are `(phrases, names)`."
+def _means(scored, rule):
+    "Mean scores of some places, each a `Grounded` and its scores, and how many they are."
+    names = list(scored[0][1])
+    rows = [list(scores.values()) for _,scores in scored]
     by_phrase = {}
-    for p,row in zip(phrases, scores): by_phrase.setdefault(p.phrase, []).append(row)
-    if rule.count == "phrase": scores = [np.mean(rows, 0) for rows in by_phrase.values()]
-    return dict(zip(names, np.mean(scores, 0).tolist())) | {"phrases": len(by_phrase), "places": len(phrases)}
+    for (place,_),row in zip(scored, rows): by_phrase.setdefault(place.phrase, []).append(row)
+    if rule.count == "phrase": rows = [np.mean(places, 0) for places in by_phrase.values()]
+    return dict(zip(names, np.mean(rows, 0).tolist())) | {"phrases": len(by_phrase), "places": len(scored)}
 
 @dataclass(frozen=True, repr=False)
 class Grounding(MarkdownRepr):
     "How often phrases chose a right region, by kind; shows itself as a table."
     phrases:list # Every phrase in every place, each `Grounded`
     rule:GroundingRule=GroundingRule() # How they were measured
-    def _by_kind(self, scores, names):
-        "Mean scores of each kind of phrase, the most frequent first, and of `all`; `scores` are `(phrases, names)`."
-        kinds = {}
-        kind_of = [p.link.kind for p in self.phrases]
-        for kind,_ in Counter(kind_of).most_common():
-            rows = [i for i,k in enumerate(kind_of) if k == kind]
-            kinds[kind] = _means([self.phrases[i] for i in rows], [scores[i] for i in rows], names, self.rule)
-        return kinds | {"all": _means(self.phrases, scores, names, self.rule)}
+    def _by_kind(self, scores_of):
+        "Mean scores of each kind of phrase, the most frequent first, and of `all`; `scores_of` a place gives a dict."
+        scored = [(place,scores_of(place)) for place in self.phrases]
+        kinds = {kind: [] for kind,_ in Counter(place.link.kind for place in self.phrases).most_common()}
+        for each in scored: kinds[each[0].link.kind].append(each)
+        return {kind: _means(places, self.rule) for kind,places in (kinds | {"all": scored}).items()}
     @cached_property
     def _region_kinds(self):
         "`kinds` without the scores of heat maps."
-        return self._by_kind([[p.scores[name] for name in _REGION_SCORES] for p in self.phrases], _REGION_SCORES)
+        return self._by_kind(lambda place: place.scores)
     @cached_property
     def kinds(self) -> dict: # Kind, frequent ones first, then `all`, to its metrics
         "The metrics of each kind of phrase, those of heat maps too, which are computed at first use."
-        by_heat = self._by_kind([_heat_scores(p, self.rule) for p in self.phrases], _HEAT_SCORES)
+        by_heat = self._by_kind(lambda place: _heat_scores(place, self.rule))
         return {kind: scores | by_heat[kind] for kind,scores in self._region_kinds.items()}
     @property
     def metrics(self) -> dict:

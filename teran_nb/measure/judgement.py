@@ -21,7 +21,7 @@ from pandas.io.formats.style import Styler
 from scipy.stats import kendalltau
 
 from ..core.files import project_path, read_text, user_path
-from ..core.show import MarkdownRepr, jpeg_uri, markdown_table
+from ..core.show import MarkdownRepr, data_uri, markdown_table, small_jpeg
 from ..data.captions import Captions, NameIndex
 from ..data.caption_files import table_rows
 from ..data.collection import Collection, Images
@@ -127,7 +127,7 @@ def rouge_of(
     sentences:Sequence[str], # Sentences about one image
     references:Sequence[str], # The captions of the image
 ) -> np.ndarray: # In [0,1], `(sentences,)`
-    "ROUGE-L of some sentences, by words without case and punctuation, as the tokeniser of COCO's evaluation has it."
+    "ROUGE-L of some sentences, by words without case and punctuation; the tokeniser of COCO's evaluation splits one caption in thirty otherwise."
     def words(text): return " ".join(word for word,_,_ in matching_words(text))
     return next(rouge_blocks([words(text) for text in sentences], [[words(text) for text in references]], np.float64, 1))[:,0]
 
@@ -179,8 +179,8 @@ class Agreement(MarkdownRepr):
         if not self.scored: return Result({})
         pairs = ", ".join(f"{len(judgements):,} of {judgements.name}" for judgements,_ in self.scored)
         conditions = {"protocol": "agreement with people", "candidates": pairs, "ratings": "each a point"}
-        return Result.of(Result({self.about.get("model", "model"): (Measured(self.metrics, conditions | self.about),)},
-                                shown=tuple(self.metrics)))
+        line = self.about.get("model", "model")
+        return Result({line: (Measured(self.metrics, conditions | self.about),)}, shown=tuple(self.metrics))
     def _repr_markdown_(self):
         if not self.scored: return "no judgements were named, so agreement with people is not measured"
         return (self.result | published_agreement() if "expert_tau_c" in self.metrics else self.result)._repr_markdown_()
@@ -207,7 +207,7 @@ def judge(
 
 # %% ../../nbs/measure/07_judgement.ipynb #a8d49642
 @patch
-def receipts(self:Agreement,
+def disagreements(self:Agreement,
     images:Collection, # With the pictures
     n:int=3, # Pairs of each kind: too high, and too low
 ) -> Styler|None: # A table with pictures; None where nothing was judged
@@ -224,9 +224,10 @@ def receipts(self:Agreement,
     def shown(image_id):
         image = images[row[image_id]]
         if not image.has_picture: return escape(image_id)
-        return f'<img src="{jpeg_uri(image.picture(), 160)}" alt="{escape(image_id)}"><br><small>{escape(image.credit)}</small>'
+        picture = data_uri(small_jpeg(image.picture(), 160))
+        return f'<img src="{picture}" alt="{escape(image_id)}"><br><small>{escape(image.credit)}</small>'
     table = frame.style.format({"image": shown, "sentence": escape}, precision=2).format("{:.0f}", subset=list(frame)[4:])
-    return table.hide(axis="index").set_uuid("receipts")
+    return table.hide(axis="index").set_uuid("disagreements")
 
 # %% ../../nbs/measure/07_judgement.ipynb #d0e1c9c4
 def open_judgements(

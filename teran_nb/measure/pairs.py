@@ -8,7 +8,7 @@ __all__ = ['PairScores', 'require_images', 'score_pairs', 'WithoutContext', 'Pai
 
 # %% ../../nbs/measure/05_pairs.ipynb #87ecf47d
 import math, re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, NotRequired
@@ -24,7 +24,7 @@ from ..core.config import checked
 from ..core.show import MarkdownRepr, markdown_table, progress
 from ..core.files import project_path, read_json, read_json_lines, user_path
 from ..data.captions import PICTURE_SUFFIXES
-from ..data.pictures import read_picture, within
+from ..data.pictures import path_within, read_picture
 from ..data.collection import Collection, Image, Pictures, given_sentences, region_counts
 from ..data.words import matching_words
 from ..scenes.minimal_pairs import MinimalPair, MinimalPairs, is_drawn, scene_pairs
@@ -52,33 +52,31 @@ def _better(a, b):
 class PairScores(MarkdownRepr):
     "Scores of minimal pairs by one model; shows itself as a table of kinds."
     minimal_pairs:MinimalPairs # The pairs
-    sims:np.ndarray # Similarity of each pair's image with its true and its false caption, `(pairs, 2)`
-    second_sims:np.ndarray # Similarity of Winoground's second image with both captions, else NaN, `(pairs, 2)`
-    unrelated_sims:np.ndarray # Similarity of an unrelated image with both captions, else NaN, `(pairs, 2)`
-    about:dict=field(default_factory=dict) # Conditions: model, seed, commit
+    sims:dict # By image (`own`, `second`, `unrelated`): similarity with true and false caption, `(pairs, 2)`, or NaN
     @property
     def right(self) -> np.ndarray: # `(pairs,)`
         "1 where the true caption scores higher with its image, 0.5 at a tie, else 0."
-        return _better(*self.sims.T)
+        return _better(*self.sims["own"].T)
     @property
     def rates(self) -> pd.DataFrame: # Columns `kind`, `n_pairs`, `right`, `low`, `high`, `chance`, `unrelated`
-        "The share of right pairs of each kind, with its 95 % interval; three rows for a kind of Winoground."
+        "The share of right pairs of each kind, with its 95 % interval; three rows for a kind of Winoground, and for all of them."
         rates = []
         kinds = np.array([p.kind for p in self.minimal_pairs.items])
-        has_second = ~np.isnan(self.second_sims).all(1)
+        has_second = ~np.isnan(self.sims["second"]).all(1)
         for kind in dict.fromkeys(kinds.tolist()):
             of_one_image = (kinds == kind) & ~has_second
             of_two_images = (kinds == kind) & has_second
             if of_one_image.any():
-                unrelated = self.unrelated_sims[of_one_image]
+                unrelated = self.sims["unrelated"][of_one_image]
                 unrelated = unrelated[~np.isnan(unrelated).any(1)]
                 rates.append(_rate(kind, self.right[of_one_image], unrelated=_better(*unrelated.T)))
             if of_two_images.any(): rates += self._winoground_rates(kind, of_two_images)
+        if len(set(kinds[has_second])) > 1: rates += self._winoground_rates("all", has_second)
         return pd.DataFrame(rates)
     def _winoground_rates(self, kind, rows):
         "Text, image and group score (Winoground section 3.2)."
-        first_true,first_false = self.sims[rows].T
-        second_true,second_false = self.second_sims[rows].T
+        first_true,first_false = self.sims["own"][rows].T
+        second_true,second_false = self.sims["second"][rows].T
         text = _better(first_true, first_false)*_better(second_false, second_true)
         image = _better(first_true, second_true)*_better(second_false, first_false)
         scores = ("text",text,.25),("image",image,.25),("group",text*image,1/6)
@@ -94,11 +92,11 @@ class PairScores(MarkdownRepr):
     def result(self) -> Result:
         "A line for each kind, and the mean of those with chance 0.5; Winoground's scores have other chances."
         rates = self.rates.set_index("kind")
-        lines = {kind: (Measured(row, self.about),) for kind,row in rates.to_dict("index").items()}
+        lines = {kind: (Measured(row),) for kind,row in rates.to_dict("index").items()}
         of_mean = rates[rates.chance == .5]
         if len(of_mean) and len(lines) > 1:
             mean = {"n_pairs": int(of_mean.n_pairs.sum()), "right": self.metrics["pairs"], "chance": .5}
-            lines["mean of the kinds with chance 50"] = (Measured(mean, self.about),)
+            lines["mean of the kinds with chance 50"] = (Measured(mean),)
         return Result(lines, "minimal pairs", tuple(rates.columns))
     def _repr_markdown_(self): return self.result._repr_markdown_()
 
@@ -106,7 +104,7 @@ class PairScores(MarkdownRepr):
 def _comparisons(pairs):
     "For each image, the pairs with whose captions it is compared, and its role: own, second or unrelated image."
     row_of = {image: row for row,image in enumerate(pairs.images)}
-    names = [name for name,_ in pairs.images]
+    names = [name for name,_ in row_of]
     def next_other(row):
         "The next row with another picture, not only another part of the same one; None where there is none."
         following = (other % len(names) for other in range(row+1, row+len(names)))
@@ -120,20 +118,18 @@ def _comparisons(pairs):
         elif other_row is not None: comparisons[other_row].append(("unrelated",j))
     return comparisons
 
-def _pair_images(model, pairs, collection, images, show_progress_bar):
-    "The encoded images of pairs, and the row of each."
-    row_of = {image: row for row,image in enumerate(pairs.images)}
+def _encode_pair_images(model, pairs, collection, images, show_progress_bar):
+    "The encoded images of pairs, in the order of `pairs.images`."
     if pairs.pictures is not None:
         cropped = []
         for name,box in pairs.images:
             title = name if box is None else f"{name} {box}"
             cropped.append(Image(title, picture=partial(_cropped, pairs.pictures[name], box)))
-        return model.encode_images(cropped, show_progress_bar=show_progress_bar),row_of
+        return model.encode_images(cropped, show_progress_bar=show_progress_bar)
     require_images(pairs, collection)
-    number = {name: i for i,name in enumerate(collection.image_ids)}
-    if images is not None: return images,{image: number[image[0]] for image in pairs.images}
-    few = collection.select([number[name] for name,_ in pairs.images])
-    return model.encode_images(few, show_progress_bar=show_progress_bar),row_of
+    rows = [collection.index[name] for name,_ in pairs.images]
+    if images is not None: return images[rows]
+    return model.encode_images(collection.select(rows), show_progress_bar=show_progress_bar)
 
 def _cropped(path, box):
     "The part of a picture that a pair shows; a box without a pixel of the picture is refused."
@@ -165,31 +161,27 @@ def score_pairs(
     images:Encoded|None=None, # The collection's images, if they are encoded already
     pooling:str="", # Pooling of the alignment to rank by; empty for the ranking of the model
     show_progress_bar:bool=False, # Show progress
-    about:dict|None=None, # What the numbers are printed with: model, seed, commit
 ) -> PairScores:
     "Compare the images of minimal pairs with their captions."
-    encoded,image_row = _pair_images(model, pairs, collection, images, show_progress_bar)
+    encoded = _encode_pair_images(model, pairs, collection, images, show_progress_bar)
     texts = []
     for pair in pairs.items: texts += [pair.true_caption,pair.false_caption]
     caption_row = {text: row for row,text in enumerate(dict.fromkeys(texts))}
     captions = model.encode_captions(list(caption_row), show_progress_bar=show_progress_bar).to(model.device)
     sims = {role: np.full((len(pairs),2), np.nan) for role in ("own","second","unrelated")}
-    comparisons = list(zip(pairs.images, _comparisons(pairs)))
     with model.eval_mode():
-        for image,compared in progress(comparisons, "minimal pairs", disable=not show_progress_bar):
+        for row,compared in enumerate(progress(_comparisons(pairs), "minimal pairs", disable=not show_progress_bar)):
             rows = []
             for _,j in compared:
                 pair = pairs.items[j]
                 rows += [caption_row[pair.true_caption],caption_row[pair.false_caption]]
-            encoded_image = encoded[[image_row[image]]].to(model.device)
-            scores = model.similarity(encoded_image, captions[rows], pooling=pooling)
+            scores = model.similarity(encoded[[row]].to(model.device), captions[rows], pooling=pooling)
             by_pair = scores.float().cpu().numpy().reshape(-1, 2)
             if not np.isfinite(by_pair).all():
-                raise ValueError(f"scores of image {image[0]} are NaN or infinite; the model or its input is broken")
+                name,_ = pairs.images[row]
+                raise ValueError(f"scores of image {name} are NaN or infinite; the model or its input is broken")
             for (role,j),scores_of_pair in zip(compared, by_pair): sims[role][j] = scores_of_pair
-    about = dict(about or {})
-    if pooling: about["pooling"] = pooling
-    return PairScores(pairs, sims["own"], sims["second"], sims["unrelated"], about)
+    return PairScores(pairs, sims)
 
 # %% ../../nbs/measure/05_pairs.ipynb #e656e602
 class WithoutContext(Encoder):
@@ -333,7 +325,7 @@ def read_pairs(
 
 def _picture_file(folder, name):
     "A picture by its name, with or without the ending of its file; None where there is none."
-    path = within(folder, name)
+    path = path_within(folder, name)
     if path is None: return None
     return path if path.suffix.lower() in PICTURE_SUFFIXES and path.is_file() else Pictures(folder).path(name)
 

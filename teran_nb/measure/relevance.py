@@ -9,7 +9,7 @@ __all__ = ['BETA', 'Relevance', 'rouge_blocks', 'rouge_l', 'spice', 'read_releva
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +33,6 @@ class Relevance(MarkdownRepr):
     values:np.ndarray # Relevance in [0,1], floats, `(captions, images)`; an array or a memory map
     source:str="" # Where it comes from, as shown
     fingerprint:str="" # SHA-256 of the captions it was computed from; empty where they are not known
-    ideals:dict=field(default_factory=dict, init=False) # Cache of the ideal DCGs
     def __post_init__(self):
         values = np.asarray(self.values)
         if values.ndim != 2 or values.dtype not in (np.float16,np.float32,np.float64):
@@ -63,22 +62,13 @@ def require_captions(self:Relevance,
                          "for another split, or transposed")
 
 # %% ../../nbs/measure/02_relevance.ipynb #e83e01c3
-def _as_slice(index):
-    "Consecutive numbers as a slice, with which numpy makes a view; anything else as an array."
-    index = np.asarray(index, dtype=np.int64)
-    consecutive = len(index) and (np.diff(index) == 1).all()
-    return slice(int(index[0]), int(index[-1])+1) if consecutive else index
-
 @patch
 def select(self:Relevance,
     captions:Sequence[int], # Rows, from 0
     images:Sequence[int], # Columns, from 0
 ) -> Relevance: # In the order given
     "The relevance of some captions for some images."
-    rows = _as_slice(captions)
-    columns = _as_slice(images)
-    if not isinstance(rows, slice) and not isinstance(columns, slice): rows,columns = np.ix_(rows, columns)
-    return Relevance(self.name, self.values[rows,columns], self.source)
+    return Relevance(self.name, self.values[np.ix_(captions, images)], self.source)
 
 # %% ../../nbs/measure/02_relevance.ipynb #3f2e0387
 def _split(text): return text.lower().split(" ")
@@ -161,13 +151,13 @@ def _cached(path, shape):
     return None
 
 def _computed_once(path, shape, blocks):
-    "Memory map of the cached matrix; where there is none, `blocks` gives its rows, some after the other."
+    "Memory map of the cached matrix; where there is none, the generator `blocks` gives its rows, some after the other."
     if _cached(path, shape) is None:
         require_space(path.parent, 4*shape[0]*shape[1])
         with atomic(path) as tmp:
             with open(tmp, "wb") as f:
                 np.lib.format.write_array_header_1_0(f, {"descr": "<f4", "fortran_order": False, "shape": shape})
-                f.writelines(blocks())
+                f.writelines(blocks)
             checksum = bytes.fromhex(digest(tmp))
             with open(tmp, "ab") as f: f.write(checksum)
     return np.load(path, mmap_mode="r", allow_pickle=False)
@@ -181,7 +171,7 @@ def rouge_l(
     fingerprint = _captions_digest(captions)
     shape = len(captions),len(captions.image_ids)
     path = user_path(cache or home()/"relevance")/f"rouge-l-v2-{fingerprint[:32]}.npy"
-    def blocks(): return rouge_blocks(captions.texts, captions.texts_by_image(), workers=workers)
+    blocks = rouge_blocks(captions.texts, captions.texts_by_image(), workers=workers)
     values = _computed_once(path, shape, blocks)
     return Relevance("rouge", values, f"the split's captions, beta {BETA}", fingerprint)
 
@@ -201,7 +191,7 @@ def spice(
     fingerprint = _captions_digest(captions)
     key = digest([fingerprint, of_captions, of_images, sorted((word,sorted(s)) for word,s in tuples.synsets.items())])
     path = user_path(cache or home()/"relevance")/f"spice-v1-{key[:32]}.npy"
-    def blocks(): return (np.minimum(b, 1) for b in spice_blocks(of_captions, of_images, tuples.synsets, np.float32))
+    blocks = (np.minimum(b, 1).astype(np.float32) for b in spice_blocks(of_captions, of_images, tuples.synsets))
     values = _computed_once(path, (len(of_captions),len(of_images)), blocks)
     return Relevance("spice", values, "tuples of the split's captions", fingerprint)
 
@@ -238,7 +228,7 @@ def read_relevance(
     captions:Captions, # The captions of the whole split
     name:str, # What it measures, such as `spice`
     kept:Captions|None=None, # The captions in use, where some images of the split were left out
-) -> Relevance: # Memory-mapped where its rows or columns are consecutive in the file
+) -> Relevance: # Memory-mapped where no image was left out
     "Read precomputed relevance, checked against its split."
     path = require_file(path)
     values = _memory_map(path, (len(captions),len(captions.image_ids)))

@@ -5,26 +5,24 @@
 # %% auto #0
 __all__ = ['METRICS', 'RECALLS', 'RELEVANCE_LABELS', 'OWN_LINE', 'OF_SEED', 'OF_MODEL', 'Metric', 'metric_named', 'format_metric',
            'format_seeds', 'registered_metrics', 'measure_registered', 'Measured', 'Result', 'welch',
-           'paired_bootstrap', 'answered', 'answered_by_both', 'read_result']
+           'paired_bootstrap', 'answered_by_both', 'read_result']
 
 # %% ../../nbs/measure/00_results.ipynb #f473ae62
-import json, re
+import json, re, warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
-from typing import NamedTuple, NotRequired
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from fastcore.basics import patch
-from scipy.special import stdtrit
 from torch import Tensor
-from typing_extensions import TypedDict
 
-from ..core.files import atomic, read_json, user_path
-from ..core.config import one_of
+from ..core.files import atomic, read_json, reading, user_path
+from ..core.config import one_of, to_config
 from ..core.show import MarkdownRepr, escape_markdown, markdown_table
 
 # %% ../../nbs/measure/00_results.ipynb #109a68fa
@@ -159,18 +157,18 @@ _NOT_BELOW = ("model","pooling","choice","grid","run","seconds","epochs trained"
 @dataclass(frozen=True)
 class Measured:
     "What one model with one seed reached, and under which conditions."
-    metrics:dict # `t2i_r1`, `i2t_median`, `grounding`, ... : fractions in [0,1], ranks from 1
+    metrics:dict[str,float] # `t2i_r1`, `i2t_median`, `grounding`, ... : fractions in [0,1], ranks from 1
     about:dict=field(default_factory=dict) # Conditions: model, protocol, candidates, seed, commit, run ...
-    ranks:dict|None=field(default=None, compare=False, repr=False) # `t2i`, `i2t` to the rank of each query's true match, from 0
+    ranks:dict[str,list[int]]|None=field(default=None, compare=False, repr=False) # By direction; of true match, from 0
 
 # %% ../../nbs/measure/00_results.ipynb #57c58fb1
 @dataclass(frozen=True, repr=False)
 class Result(MarkdownRepr):
     "Numbers of models and seeds with what they were measured with; shows itself as a table."
-    lines:dict # Name of each line to its `Measured`, one a seed
+    lines:dict[str,tuple[Measured,...]] # Name of each line to its measurements, one a seed
     title:str="model" # Heading of the first column
-    shown:tuple=() # Metrics of the table; those of the papers' tables, and registered ones, when empty
-    names:dict=field(default_factory=dict) # Name of each line without the conditions that `|` added to it, where it did
+    shown:tuple[str,...]=() # Metrics of the table; those of the papers' tables, and registered ones, when empty
+    names:dict[str,str]=field(default_factory=dict) # Name of each line without the conditions that `|` added to it
     def __len__(self): return len(self.lines)
     def __or__(self, other): return Result.of(self, other)
     @classmethod
@@ -178,11 +176,7 @@ class Result(MarkdownRepr):
         *items, # `Measured`, `Result`, or anything with `metrics` and `about`; None, for a row that no paper prints, is left out
     ):
         "Results side by side."
-        several = []
-        for item in items:
-            if isinstance(item, Result): several.append(item)
-            elif item is not None: several.append(_one_line(item))
-        return _merge(several)
+        return _merge([item if isinstance(item, Result) else _one_line(item) for item in items if item is not None])
     @property
     def only(self) -> Measured:
         "The measurement of a table that has one."
@@ -202,12 +196,6 @@ class Result(MarkdownRepr):
     ) -> list: # One value a seed; None where it is not known
         "A metric or a condition of each seed of a line."
         return [(m.about | m.metrics).get(name) for m in self.lines[one_of(line, self.lines, "line")]]
-    def mean(self,
-        line:str, # Name of a line
-        metric:str, # Such as `t2i_r1`
-    ) -> float: # In the unit of `Measured.metrics`
-        "Mean of a metric over the seeds of a line."
-        return float(np.mean(self.values(line, metric)))
 
 # %% ../../nbs/measure/00_results.ipynb #c5d151e7
 def _one_line(item):
@@ -336,15 +324,11 @@ def welch(
     lower:Sequence|np.ndarray, # One number a seed of another row, two at least
 ) -> tuple[float,float]|None: # Low and high end; None where each row gives all its seeds the same number
     "95 % confidence interval of the difference of two means, with unequal variances (Welch 1947)."
-    higher = np.asarray(higher, dtype=float)
-    lower = np.asarray(lower, dtype=float)
+    from scipy.stats import ttest_ind # which takes a second to import
     if not np.ptp(higher) and not np.ptp(lower): return None # how far seeds scatter is not known
-    variances = higher.var(ddof=1)/len(higher),lower.var(ddof=1)/len(lower) # of the two means
-    difference = float(higher.mean() - lower.mean())
-    variance = sum(variances)
-    freedom = variance**2/(variances[0]**2/(len(higher)-1) + variances[1]**2/(len(lower)-1))
-    half = float(stdtrit(freedom, .975)*variance**.5)
-    return difference - half,difference + half
+    with warnings.catch_warnings(action="ignore"): # that the seeds of one row may be equal
+        low,high = ttest_ind(higher, lower, equal_var=False).confidence_interval(.95)
+    return float(low),float(high)
 
 # %% ../../nbs/measure/00_results.ipynb #56c936db
 def paired_bootstrap(
@@ -360,28 +344,21 @@ def paired_bootstrap(
     return float(low),float(high)
 
 # %% ../../nbs/measure/00_results.ipynb #42274c28
-def answered(
-    measured:Measured, # With `ranks`
-    metric:str, # Such as `t2i_r1`
-) -> np.ndarray|None: # Booleans, `(queries,)`; None where the metric is no recall, or the ranks are not known
-    "Whether each query has its true match among the first results."
-    recall = re.fullmatch("(t2i|i2t)_r([0-9]+)", metric)
-    if recall is None or recall[1] not in (measured.ranks or {}): return None
-    return np.asarray(measured.ranks[recall[1]]) < int(recall[2])
-
 _RANKED = ("protocol","candidates","data") # conditions that say which queries were ranked
 
 def answered_by_both(
     one:Measured, # With `ranks`
     other:Measured, # With `ranks`
     metric:str, # Such as `t2i_r1`
-) -> tuple[np.ndarray,np.ndarray]|None: # As of `answered`; None too where the queries may be others
+) -> tuple[np.ndarray,np.ndarray]|None: # Booleans, `(queries,)`; None of no recall, or where queries may be others
     "Whether each of the same queries has its true match among the first results of two measurements."
-    ours = answered(one, metric)
-    theirs = answered(other, metric)
-    if ours is None or theirs is None or len(ours) != len(theirs): return None
+    recall = re.fullmatch("(t2i|i2t)_r([0-9]+)", metric)
     are_same = all(one.about.get(condition) == other.about.get(condition) for condition in _RANKED)
-    return (ours,theirs) if are_same else None
+    if recall is None or not are_same: return None
+    direction,k = recall.groups()
+    ours,theirs = ((measured.ranks or {}).get(direction, ()) for measured in (one,other))
+    if not len(ours) or len(ours) != len(theirs): return None
+    return np.asarray(ours) < int(k),np.asarray(theirs) < int(k)
 
 @patch
 def differences(self:Result,
@@ -408,9 +385,10 @@ def differences(self:Result,
     return pd.DataFrame(rows)
 
 # %% ../../nbs/measure/00_results.ipynb #15cdced3
-def _numbers(metrics):
-    "The metrics that are numbers, as JSON can hold them."
-    return {name: float(value) for name,value in metrics.items() if pd.notna(value)}
+def _seed(measured):
+    "A measurement as JSON can hold it; a metric that is NaN counts as not measured."
+    metrics = {name: float(value) for name,value in measured.metrics.items() if pd.notna(value)}
+    return {"metrics": metrics, "about": measured.about} | ({"ranks": measured.ranks} if measured.ranks else {})
 
 def _plain(value):
     "What JSON does not know: a number of numpy or torch as a number, an array of ranks as a list, anything else as text."
@@ -424,9 +402,7 @@ def save(self:Result,
     path = user_path(path)
     kind = one_of(path.suffix, (".json",".csv",".tex",".md"), "kind of file")
     if kind == ".json":
-        lines = {}
-        for line,seeds in self.lines.items():
-            lines[line] = [{"metrics": _numbers(m.metrics), "about": m.about} | ({"ranks": m.ranks} if m.ranks else {}) for m in seeds]
+        lines = {line: list(map(_seed, seeds)) for line,seeds in self.lines.items()}
         saved = {"lines": lines, "title": self.title, "shown": self.shown, "names": self.names}
         text = json.dumps(saved, indent=1, default=_plain)
     elif kind == ".tex":
@@ -438,23 +414,9 @@ def save(self:Result,
     else: text = self._repr_markdown_()
     with atomic(path) as tmp: tmp.write_text(text, encoding="utf8")
 
-class _Seed(TypedDict):
-    metrics:dict[str,float|None]
-    about:dict
-    ranks:NotRequired[dict[str,list[int]]]
-
-class _Saved(TypedDict):
-    lines:dict[str,list[_Seed]]
-    title:str
-    shown:list[str]
-    names:dict[str,str]
-
 def read_result(
     path:str|Path, # A JSON file that `Result.save` wrote
 ) -> Result: # As it was saved
     "Read a saved result."
-    saved = read_json(path, _Saved, "name a file that Result.save wrote")
-    lines = {}
-    for line,seeds in saved["lines"].items():
-        lines[line] = tuple(Measured(_numbers(seed["metrics"]), seed["about"], seed.get("ranks")) for seed in seeds)
-    return Result(lines, saved["title"], tuple(saved["shown"]), saved["names"])
+    cure = "name a file that Result.save wrote"
+    with reading(path, "holds no result", cure): return to_config(Result, read_json(path, dict, cure))

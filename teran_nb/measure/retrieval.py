@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PROTOCOLS', 'ranking', 'Ranks', 'ranks', 'recall_at_k', 'Protocol', 'named_protocol', 'folds', 'ndcg_at_k',
-           'mean_ndcg', 'NdcgRule', 'several_right', 'coco_judgements', 'retrieval', 'chance', 'chance_bound']
+           'NdcgRule', 'several_right', 'coco_judgements', 'retrieval', 'chance', 'chance_bound']
 
 # %% ../../nbs/measure/03_retrieval.ipynb #8461cbe0
 import re
@@ -101,10 +101,9 @@ class Protocol:
     images:Count=0 # Images per fold; 0 for any number
     judged:bool=False # Also count what people judged to belong together, as `coco_judgements` reads it
 
-_PUBLISHED = (
+PROTOCOLS = {protocol.name: protocol for protocol in (
     Protocol("Flickr30k 1K", 1, 1000), Protocol("COCO 5K", 1, 5000), Protocol("COCO 1K", 5, 1000),
-    Protocol("ECCV Caption", 1, 5000, judged=True))
-PROTOCOLS = {protocol.name: protocol for protocol in _PUBLISHED}
+    Protocol("ECCV Caption", 1, 5000, judged=True))}
 
 def named_protocol(
     protocol:str|Protocol, # Name in `PROTOCOLS`, a `Protocol`, or any other name
@@ -135,21 +134,6 @@ def _dcg(rel, gains):
     "DCG of each row of relevances in their ranked order, float64."
     return (_GAINS[gains](rel.astype(np.float64)) / np.log2(np.arange(rel.shape[1]) + 2)).sum(1)
 
-def _query_first(relevance, direction): return relevance.values if direction == "t2i" else relevance.values.T
-
-def _ideal_dcg(relevance, direction, k, gains):
-    "DCG of the best order of each query's candidates, computed once per `Relevance`."
-    key = (direction,k,gains)
-    if key in relevance.ideals: return relevance.ideals[key]
-    values = _query_first(relevance, direction)
-    k = min(k, values.shape[1])
-    best = [np.zeros((0,k))]
-    for i in range(0, len(values), 512):
-        block = torch.from_numpy(np.array(values[i:i+512]))
-        best.append(block.topk(k, dim=1)[0].numpy())
-    relevance.ideals[key] = _dcg(np.concatenate(best), gains)
-    return relevance.ideals[key]
-
 def ndcg_at_k(
     ranking:np.ndarray|Tensor, # Numbers of candidates from best to worst, none twice, `(queries, k)` or more columns
     relevance:Relevance, # Relevance of exactly these queries and candidates
@@ -158,29 +142,28 @@ def ndcg_at_k(
     gains:str="exponential", # 2^rel - 1, as in the published tables; or `linear`, as eq. 7 prints
 ) -> np.ndarray: # In [0,1], float64, `(queries,)`; 0 where no candidate is relevant
     "NDCG@K of every query (TERAN eq. 7)."
-    values = _query_first(relevance, direction)
+    values = relevance.values if direction == "t2i" else relevance.values.T
     ranking = np.asarray(ranking)[:,:k]
     if len(ranking) != len(values):
         raise ValueError(f"relevance {relevance.name} of {len(values):,} queries for a ranking of {len(ranking):,}; it is for another "
                          "split, or the other direction")
     dcg = _dcg(np.take_along_axis(values, ranking, 1), gains)
-    ideal = _ideal_dcg(relevance, direction, k, gains)
+    ideal = np.zeros(len(values)) # DCG of the best order
+    for i in range(0, len(values), 512): # of a memory map, some rows at a time
+        block = torch.from_numpy(np.array(values[i:i+512]))
+        ideal[i:i+512] = _dcg(block.topk(min(k, block.shape[1]))[0].numpy(), gains)
     return np.divide(dcg, ideal, out=np.zeros(len(values)), where=ideal > 0)
 
 # %% ../../nbs/measure/03_retrieval.ipynb #a7e8c773
-def mean_ndcg(
-    ndcg:np.ndarray, # NDCG of every query, `(queries,)`
-    queries:Literal["all","non-zero"]="all", # Which queries to average
-) -> float: # In [0,1]; 0 where no query is left
-    "Mean NDCG over queries."
-    averaged = ndcg[ndcg != 0] if queries == "non-zero" else ndcg # the published i2t leaves zeros out
-    return float(averaged.mean()) if len(averaged) else 0.
-
 @configuration
 class NdcgRule:
     "How NDCG is computed where the text of the papers and their code differ."
     gains:Literal["exponential","linear"]="exponential" # As in `ndcg_at_k`
-    i2t_queries:Literal["all","non-zero"]="all" # As `queries` of `mean_ndcg`, in sentence retrieval; image retrieval averages all
+    i2t_queries:Literal["all","non-zero"]="all" # Which are averaged in sentence retrieval; image retrieval averages all
+    def mean(self, ndcg:np.ndarray, direction:str) -> float: # In [0,1]; 0 where no query is left
+        "Mean NDCG over queries."
+        if direction == "i2t" and self.i2t_queries == "non-zero": ndcg = ndcg[ndcg != 0]
+        return float(ndcg.mean()) if len(ndcg) else 0.
     def __str__(self): return f"{self.gains} gains, i2t over {self.i2t_queries} queries"
 
 # %% ../../nbs/measure/03_retrieval.ipynb #d05a31d1
@@ -258,11 +241,11 @@ def _measure(sim, image_of, ranked, relevance, ndcg):
     metrics |= measure_registered(sim, image_of)
     if not relevance: return metrics
     ndcgs = {}
-    for direction,query_sim,queries in (("t2i",sim.T,"all"), ("i2t",sim,ndcg.i2t_queries)):
+    for direction,query_sim in (("t2i",sim.T), ("i2t",sim)):
         first = ranking(query_sim, 25)
         for r in relevance:
             values = ndcg_at_k(first, r, direction, 25, ndcg.gains)
-            ndcgs[f"{direction}_ndcg_{r.name}"] = mean_ndcg(values, queries)
+            ndcgs[f"{direction}_ndcg_{r.name}"] = ndcg.mean(values, direction)
     return metrics | ndcgs | {"ndcg": float(np.mean(list(ndcgs.values())))}
 
 def retrieval(
@@ -337,6 +320,6 @@ def chance_bound(
     elif metric == "grounding" and "grounding_random" in measured.metrics: level,n = measured.metrics["grounding_random"],captions
     elif metric == "pairs" and kinds:
         scored = getattr(measured, "pair_scores", None) # where they are not known, the most that there can be
-        level,n = .5,images*len(kinds) if scored is None else len(scored.sims)
+        level,n = .5,images*len(kinds) if scored is None else len(scored.minimal_pairs)
     else: return -np.inf
     return level + 3*(level*(1-level)/n)**.5

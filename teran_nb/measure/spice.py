@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from importlib.util import find_spec
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -67,14 +66,12 @@ class Tuples(MarkdownRepr):
 # %% ../../nbs/measure/01_spice.ipynb #f7f188c5
 _COPY_TUPLES = "it is no file of tuples, or was damaged; copy it again"
 
-def _line(**values): return json.dumps(values, ensure_ascii=False) + "\n"
-
 @patch
 def to_jsonl(self:Tuples) -> str: # Text of a file of tuples
     "One line of JSON for each caption, image and word with synsets."
-    lines = [_line(captions=list(key), tuples=tuples) for key,tuples in self.parsed.items()]
-    lines += [_line(word=word, synsets=sorted(synsets)) for word,synsets in sorted(self.synsets.items())]
-    return "".join(lines)
+    lines = [{"captions": list(key), "tuples": tuples} for key,tuples in self.parsed.items()]
+    lines += [{"word": word, "synsets": sorted(synsets)} for word,synsets in sorted(self.synsets.items())]
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 @patch
 def save(self:Tuples,
@@ -125,14 +122,8 @@ _ROWS = 256 # distinct tuples, or captions, that are compared with all images at
 
 def _holders(tuples, image_tuples, images, similar):
     "Which images have a tuple that is similar to each of these, all of one length: `(tuples, images)`."
-    if not len(tuples) or not len(image_tuples): return csr_array((len(tuples),images.shape[1]), dtype=np.int32)
-    n = len(image_tuples)
-    everything = np.arange(len(image_tuples))
-    matches = []
-    for concepts in image_tuples.T: # concepts that are similar to this position of each tuple of the images
-        at_position = csr_array((np.ones(n, bool),(concepts,everything)), shape=(similar.shape[1],n))
-        matches.append((similar @ at_position).tocsr())
-    blocks = []
+    matches = [similar[:,concepts] for concepts in image_tuples.T] # for each position, which concepts are similar
+    blocks = [csr_array((0,images.shape[1]), dtype=np.int32)]
     for i in range(0, len(tuples), _ROWS):
         block = tuples[i:i+_ROWS]
         hits = matches[-1][block[:,-1]]
@@ -145,7 +136,6 @@ def spice_blocks(
     captions:Sequence[Sequence[Sequence[str]]], # Tuples of each caption
     images:Sequence[Sequence[Sequence[str]]], # Tuples of each image
     synsets:dict, # Word to its synsets
-    dtype:type=np.float64, # Dtype of the scores
 ) -> Iterator[np.ndarray]: # Some rows of `spice_scores` after the other
     "SPICE of all captions with all images, in blocks of rows and bounded memory."
     caption_tuples,caption_counts = _distinct([list(map(tuple, tuples)) for tuples in captions])
@@ -176,7 +166,7 @@ def spice_blocks(
         tp = (caption_counts[i:i+_ROWS] @ holders).tocoo()
         precision = tp.data/caption_sizes[i+tp.row]
         recall = tp.data/image_sizes[tp.col]
-        block = np.zeros(tp.shape, dtype)
+        block = np.zeros(tp.shape)
         block[tp.row,tp.col] = 2*(precision*recall)/(precision+recall)
         yield block
 
@@ -209,9 +199,8 @@ def read_synonyms(
 ) -> Callable: # A function that gives the synsets of a word
     "Read Meteor's part of WordNet."
     lines = _text_in_jar(jar, "synonym/english.synsets").splitlines()
-    try: synsets = {word: frozenset(map(int, numbers.split())) for word,numbers in zip(lines[::2], lines[1::2])}
-    except ValueError as e:
-        raise ValueError(f"{jar}: english.synsets has no numbers below a word ({e}); {_REINSTALL}") from None
+    with reading(jar, "has no numbers below a word of english.synsets", _REINSTALL):
+        synsets = {word: frozenset(map(int, numbers.split())) for word,numbers in zip(lines[::2], lines[1::2])}
     irregular = {} # form to its base forms
     lines = _text_in_jar(jar, "synonym/english.exceptions").splitlines()
     for base,forms in zip(lines[::2], lines[1::2]):
@@ -243,9 +232,6 @@ _JARS = { # Folder on Maven Central and SHA-256
 # Checksum of a jar with only the 11 files of the models that the program opens
 _PART_OF_MODELS = "e1eabd26ed8981d7ebb21d8c81d29317df17e249f0a2bad7615ed85fcaef84a2"
 
-@lru_cache
-def _jar_digest(path, size, changed): return digest(path)
-
 def _find_jars():
     "The jars that are found: name to path."
     candidates = sorted((home()/"spice").glob("*.jar"))
@@ -258,8 +244,7 @@ def _find_jars():
     jars = {}
     for path in candidates:
         if not path.is_file(): continue
-        info = path.stat()
-        name = name_of.get(_jar_digest(path, info.st_size, info.st_mtime_ns))
+        name = name_of.get(digest(path))
         if name: jars.setdefault(name, path)
     return jars
 
@@ -268,20 +253,16 @@ def find_spice_program() -> list[str]: # Command and class path, to which option
     java = shutil.which("java")
     package = find_spec("pycocoevalcap")
     jars = _find_jars()
-    missing,commands = [],[]
-    if not java:
-        missing.append("Java")
-        commands.append("apt-get install -y openjdk-17-jre-headless")
-    if not package:
-        missing.append("pycocoevalcap")
-        commands.append("pip install pycocoevalcap==1.2")
+    missing = {} # what, to the command that gets it
+    if not java: missing["Java"] = "apt-get install -y openjdk-17-jre-headless"
+    if not package: missing["pycocoevalcap"] = "pip install pycocoevalcap==1.2"
     absent = [name for name in _JARS if name not in jars]
     if absent:
-        missing += absent
-        addresses = [f"https://repo1.maven.org/maven2/{_JARS[name][0]}/{name}" for name in absent]
-        commands.append(f"curl -f --create-dirs --output-dir {home()/'spice'} --remote-name-all {' '.join(addresses)}")
+        urls = " ".join(f"https://repo1.maven.org/maven2/{_JARS[name][0]}/{name}" for name in absent)
+        missing[", ".join(absent)] = f"curl -f --create-dirs --output-dir {home()/'spice'} --remote-name-all {urls}"
     if missing:
-        raise FileNotFoundError(f"SPICE needs {', '.join(missing)}, not found here; `{' && '.join(commands)}` gets it; "
+        commands = " && ".join(missing.values())
+        raise FileNotFoundError(f"SPICE needs {', '.join(missing)}, not found here; `{commands}` gets it; "
                                 "a file of tuples needs none of them: spice(captions, tuples)")
     folder = Path(package.submodule_search_locations[0])/"spice"
     return [java, "-cp", os.pathsep.join(map(str, [folder/"*", folder/"lib"/"*", *jars.values()]))]

@@ -78,8 +78,7 @@ class Pooling:
     formula:Callable # `(align, region_mask, word_mask)` to similarities `(images, captions)`
     title:str="" # What figures and tables call it; the name by default
     sum_over:tuple=() # Axes of a sum of maxima: ("words",) as MrSw, ("regions",) as MwSr, or both as Symm.; else empty
-    per_word:bool=False # The sum over words is divided by the number of words
-    per_region:bool=False # The sum over regions is divided by the number of regions
+    means:bool=False # The sum over words is divided by their number, and that over regions by theirs
     needs_self_cosines:bool=False # The formula also takes the cosines among the regions, and those among the words
     all_images:bool=False # The score of a pair depends on the other images, so all of them are given at once
     def __post_init__(self):
@@ -96,7 +95,7 @@ POOLINGS = { # By name; more stand on the page of poolings
     "mrsw": Pooling("mrsw", mrsw, "MrSw", sum_over=("words",)),
     "mwsr": Pooling("mwsr", mwsr, "MwSr", sum_over=("regions",)),
     "symm": Pooling("symm", symm, "Symm.", sum_over=("words","regions")),
-    "mravgw": Pooling("mravgw", mravgw, "MrAvgw", sum_over=("words",), per_word=True)}
+    "mravgw": Pooling("mravgw", mravgw, "MrAvgw", sum_over=("words",), means=True)}
 
 # %% ../../nbs/model/00_alignment.ipynb #c7fadb57
 def _check_pooling(pooling):
@@ -117,11 +116,10 @@ def _check_pooling(pooling):
         if not gradient.isfinite().all():
             raise ValueError(f"{wrong} has no gradient, or one that is not finite; use no detach, and replace -inf and "
                              "divisors of 0 before the operation, not after it")
+        sums = {"words": mrsw(cosines, region_mask, word_mask), "regions": mwsr(cosines, region_mask, word_mask)}
+        counts = {"words": word_mask.sum(-1), "regions": region_mask.sum(-1)[:,None]}
         total = torch.zeros_like(scores)
-        if "words" in pooling.sum_over:
-            total = total + mrsw(cosines, region_mask, word_mask)/(word_mask.sum(-1) if pooling.per_word else 1)
-        if "regions" in pooling.sum_over:
-            total = total + mwsr(cosines, region_mask, word_mask)/(region_mask.sum(-1)[:,None] if pooling.per_region else 1)
+        for axis in pooling.sum_over: total = total + sums[axis]/(counts[axis] if pooling.means else 1)
         if pooling.sum_over and not torch.allclose(total, scores, atol=1e-5):
             raise ValueError(f"{wrong} says sum_over={pooling.sum_over}, but its formula is another; leave sum_over empty")
         for i,j in product(range(n), range(3)):

@@ -111,11 +111,8 @@ def concepts(self:CrossGraph,
     return torch.cat([regions,words], 2)
 
 @patch
-def cross_encode(self:CrossGraph,
-    regions:Tensor, # Unit vectors of one image, `(regions, dim)`
-    words:Tensor, # Unit vectors of one caption, `(words, dim)`
-) -> tuple[Tensor,Tensor]: # Shared concepts of the regions and of the words, of the same shapes
-    "C of one pair (CGAM eq. 5)."
+def cross_encode(self:CrossGraph, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]: # As of `CrossEncoderHead`
+    "C of one pair: shared concepts of the regions and of the words, of the same shapes (CGAM eq. 5)."
     images = self.side(regions[None], regions.new_ones(1, len(regions), dtype=torch.bool))
     captions = self.side(words[None], words.new_ones(1, len(words), dtype=torch.bool))
     return self.concepts(images, captions)[0,0].split([len(regions),len(words)])
@@ -146,13 +143,8 @@ def reconstruction_score(self:CrossGraph,
 
 # %% ../../nbs/model/10_crossgraph.ipynb #613089d4
 @patch
-def forward(self:CrossGraph,
-    regions:Tensor, # Unit vectors, `(images, regions, dim)`
-    region_mask:Tensor, # True at real regions, `(images, regions)`
-    words:Tensor, # Unit vectors, `(captions, words, dim)`
-    word_mask:Tensor, # True at real words, `(captions, words)`
-) -> Tensor: # `(images, captions)`
-    "Similarity of every pair (CGAM eq. 1-13)."
+def forward(self:CrossGraph, regions:Tensor, region_mask:Tensor, words:Tensor, word_mask:Tensor) -> Tensor:
+    "Similarity of every pair, as of `CrossEncoderHead` (CGAM eq. 1-13)."
     images = self.side(regions, region_mask)
     captions = self.side(words, word_mask)
     concepts = self.concepts(images, captions)
@@ -165,10 +157,7 @@ def forward(self:CrossGraph,
 
 # %% ../../nbs/model/10_crossgraph.ipynb #d2de0a8a
 @patch
-def floats_per_pair(self:CrossGraph,
-    n_regions:int, # Region slots
-    n_words:int, # Word slots
-) -> int: # Without gradients; a training step takes about two and a half times as many
-    "About how many float32 numbers one pair needs at once in `forward`."
+def floats_per_pair(self:CrossGraph, n_regions:int, n_words:int) -> int: # As of `CrossEncoderHead`
+    "What all nodes of one pair need; a training step takes about two and a half times as much."
     nodes = n_regions + n_words
     return 3*nodes*self.dim + 2*nodes*nodes

@@ -23,9 +23,9 @@ from ..core.config import one_of
 from ..core.show import markdown_table
 from ..core.boxes import heat_map
 from ..data.collection import Image
-from ..data.pictures import opaque, read_picture
+from ..data.pictures import read_picture, to_rgb
 from ..data.words import STOP_WORDS, phrase_places
-from .alignment import POOLINGS, Pooling, align
+from .alignment import POOLINGS, align
 
 # %% ../../nbs/model/02_encoded.ipynb #3961f1ce
 class CaptionWords(NamedTuple):
@@ -43,7 +43,7 @@ class CaptionWords(NamedTuple):
 @dataclass(frozen=True, eq=False, repr=False)
 class Encoded:
     "Images, or captions, as vectors."
-    whole:Tensor|None # One vector for each image or caption, `(n, dim)`; zeros, or None, where the encoder has none
+    whole:Tensor|None # One vector for each image or caption, `(n, dim)`; zeros where None is given
     parts:Packed # One vector for each of its regions or words
     names:Sequence[str]=() # Image ids, or the captions themselves
     words:Sequence[CaptionWords]=() # Words that the vectors stand for, in captions
@@ -51,6 +51,10 @@ class Encoded:
     sizes:Tensor|None=None # Width and height of each picture in pixels, in images, `(n, 2)`, where known
     images:Sequence[Image]=() # The images themselves, whose pictures are opened when they are asked for
     weights:Packed|None=None # How much each word vector counts, in captions, on average 1, `(words, 1)`; None: all alike
+    def __post_init__(self):
+        if self.whole is None:
+            zeros = torch.zeros(len(self.parts), self.parts.dim, device=self.parts.values.device)
+            object.__setattr__(self, "whole", zeros)
     @property
     def weighted_parts(self) -> Packed: # What a similarity is computed from
         if self.weights is None: return self.parts
@@ -72,13 +76,12 @@ class Encoded:
         rows = i if is_view else torch.tensor(numbers, dtype=torch.int64)
         def chosen(items): return [items[k] for k in numbers] if len(items) else ()
         def chosen_rows(values): return None if values is None else values[rows]
-        return Encoded(chosen_rows(self.whole), self.parts[rows], chosen(self.names), chosen(self.words),
+        return Encoded(self.whole[rows], self.parts[rows], chosen(self.names), chosen(self.words),
                        chosen_rows(self.boxes), chosen_rows(self.sizes), chosen(self.images), chosen_rows(self.weights))
     def to(self, device:torch.device) -> "Encoded":
         "The same with its vectors on a device."
-        whole = None if self.whole is None else self.whole.to(device)
         weights = None if self.weights is None else self.weights.to(device)
-        return replace(self, whole=whole, parts=self.parts.to(device), weights=weights)
+        return replace(self, whole=self.whole.to(device), parts=self.parts.to(device), weights=weights)
 
 # %% ../../nbs/model/02_encoded.ipynb #62ee6a81
 @patch(cls_method=True)
@@ -93,8 +96,7 @@ def of_images(cls:Encoded,
     for image in images:
         boxes.append(image.regions.boxes)
         sizes.append(image.regions.size)
-    encoded = cls(torch.zeros(len(images), parts.dim) if whole is None else whole, parts, [image.id for image in images],
-                  images=images)
+    encoded = cls(whole, parts, [image.id for image in images], images=images)
     if any(b is None for b in boxes): return encoded
     every = np.concatenate([np.zeros((0,4)), *boxes])
     boxes = Packed(torch.from_numpy(every).float(), np.cumsum([0, *map(len, boxes)]))
@@ -110,7 +112,6 @@ def of_captions(cls:Encoded,
     weights:Packed|None=None, # How much each word vector counts
 ) -> Encoded:
     "Encoded captions."
-    if whole is None: whole = torch.zeros(len(texts), parts.dim)
     return cls(whole, parts, list(texts), words, weights=weights)
 
 # %% ../../nbs/model/02_encoded.ipynb #818497ba
@@ -213,32 +214,12 @@ def to_pandas(self:Alignment) -> pd.DataFrame: # A row for each region and word
         table[["x1","y1","x2","y2"]] = np.repeat(np.asarray(self.boxes, np.float64), words, 0)
     return table
 
-# %% ../../nbs/model/02_encoded.ipynb #4cbcaca6
-@patch
-def shares(self:Pooling,
-    cosines:Tensor, # Cosines of one pair, `(regions, words)`
-    self_cosines:tuple=(), # Cosines among the regions and among the words, where the formula takes them
-) -> Tensor: # What each cosine adds to the score, `(regions, words)`
-    "Integrated gradients of the score (Sundararajan et al. 2017, eq. 1), with cosines of 0 as the baseline."
-    if not cosines.numel(): return torch.zeros_like(cosines) # a formula never gets an empty side
-    n = 1 if self.sum_over else 64 # points between the baseline and the cosines
-    fractions = (torch.arange(n) + .5) / n
-    points = (fractions[:,None,None,None] * cosines).detach().requires_grad_()
-    word_mask = torch.ones(1, cosines.shape[1]).bool()
-    self_cosines = [x[None] for x in self_cosines]
-    def score(points): return self(points, torch.ones(len(points), len(cosines)).bool(), word_mask, *self_cosines).sum()
-    with torch.enable_grad():
-        # the points stand where a pooling expects images; one that compares images gets them one at a time
-        total = sum(map(score, points.split(1))) if self.all_images else score(points)
-        gradient, = torch.autograd.grad(total, points)
-    return gradient.mean((0,1)) * cosines
-
 # %% ../../nbs/model/02_encoded.ipynb #56f4f488
 def _pooling_inputs(alignment, pooling):
-    "A pooling, and the cosines that it takes."
+    "A pooling, the cosines that it takes, and those among each side where it takes them."
     pooling = POOLINGS[one_of(pooling or alignment.pooling, POOLINGS, "pooling")]
     cosines = alignment.cosines if alignment.scored is None else alignment.scored
-    return pooling,cosines,alignment.self_cosines if pooling.needs_self_cosines else ()
+    return pooling,cosines,[x[None] for x in alignment.self_cosines if pooling.needs_self_cosines]
 
 @patch
 def score(self:Alignment,
@@ -248,16 +229,27 @@ def score(self:Alignment,
     pooling,cosines,self_cosines = _pooling_inputs(self, pooling)
     if not cosines.numel(): return 0. # a formula never gets an empty side
     masks = [torch.ones(1, count).bool() for count in cosines.shape]
-    self_cosines = [x[None] for x in self_cosines]
     return float(pooling(cosines[None,None], *masks, *self_cosines))
 
 @patch
 def shares(self:Alignment,
     pooling:str="", # A name in `POOLINGS`; the model's own by default
 ) -> Tensor: # `(regions, words)`
-    "What each region adds to the score through each word."
+    "What each region adds to the score through each word, by integrated gradients (Sundararajan et al. 2017, eq. 1)."
     pooling,cosines,self_cosines = _pooling_inputs(self, pooling)
-    shares = pooling.shares(cosines, self_cosines=self_cosines)
+    if not cosines.numel(): return torch.zeros_like(self.cosines) # a formula never gets an empty side
+    n = 1 if pooling.sum_over else 64 # points between cosines of 0 and the real ones
+    fractions = (torch.arange(n) + .5) / n
+    points = (fractions[:,None,None,None] * cosines).detach().requires_grad_()
+    word_mask = torch.ones(1, cosines.shape[1]).bool()
+    def score(points):
+        region_mask = torch.ones(len(points), len(cosines)).bool()
+        return pooling(points, region_mask, word_mask, *self_cosines).sum()
+    with torch.enable_grad():
+        # the points stand where a pooling expects images; one that compares images gets them one at a time
+        total = sum(map(score, points.split(1))) if pooling.all_images else score(points)
+        gradient, = torch.autograd.grad(total, points)
+    shares = gradient.mean((0,1)) * cosines
     if self.scored is None: return shares
     belongs = torch.tensor(self.word_of, dtype=torch.int64)[:,None] == torch.arange(len(self.words))
     return shares @ belongs.to(shares.dtype)
@@ -324,4 +316,4 @@ def open_picture(self:Alignment) -> PIL.Image.Image|None: # Upright, RGB; None w
     "Open the picture."
     picture = self.picture() if callable(self.picture) else self.picture
     if isinstance(picture, (str,Path)): return read_picture(picture)[0]
-    return picture if picture is None else opaque(picture)
+    return picture if picture is None else to_rgb(picture)

@@ -101,13 +101,24 @@ class CrossEncoderHead(Head):
     reads_whole = reads_weights = False
     @property
     def index_refusal(self) -> str: return f"it scores a pair by {self.ranks_by}, so every pair is read anew"
-    def forward(self, regions:Tensor, region_mask:Tensor, words:Tensor, word_mask:Tensor) -> Tensor:
-        "Similarity of every pair of padded sets, `(images, captions)`."
+    def forward(self,
+        regions:Tensor, # Unit vectors, `(images, regions, dim)`
+        region_mask:Tensor, # True at real regions, `(images, regions)`
+        words:Tensor, # Unit vectors, `(captions, words, dim)`
+        word_mask:Tensor, # True at real words, `(captions, words)`
+    ) -> Tensor: # `(images, captions)`
+        "Similarity of every pair of padded sets."
         raise TypeError(f"{type(self).__name__} does not define forward")
-    def floats_per_pair(self, n_regions:int, n_words:int) -> int:
-        "Numbers that `forward` holds for a pair of so many regions and words; an estimate will do."
+    def floats_per_pair(self,
+        n_regions:int, # Region slots
+        n_words:int, # Word slots
+    ) -> int: # Without gradients; an estimate will do
+        "About how many float32 numbers `forward` holds at once for one pair."
         raise TypeError(f"{type(self).__name__} does not define floats_per_pair")
-    def cross_encode(self, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
+    def cross_encode(self,
+        regions:Tensor, # Unit vectors of one image, `(regions, dim)`
+        words:Tensor, # Unit vectors of one caption, `(words, dim)`
+    ) -> tuple[Tensor,Tensor]: # Vectors of the regions, and of the words
         "The vectors of one pair after they have seen each other."
         return regions,words
     def similarity(self, images:Encoded, captions:Encoded, **options:Unpack[BlockOptions]) -> Tensor:
@@ -273,9 +284,7 @@ def _check_head(cls, config=None):
                              "divisors of 0 before the operation")
         if 0 in words: continue
         for i,j in product(range(len(regions)), range(len(words))):
-            one_image = Encoded(images.whole[i:i+1], images.parts[i:i+1])
-            one_caption = Encoded(captions.whole[j:j+1], captions.parts[j:j+1])
-            alone = head.similarity(one_image, one_caption, **options)
+            alone = head.similarity(images[i], captions[j], **options)
             if alone.shape != (1,1) or not torch.allclose(sim[i,j], alone[0,0], rtol=1e-4, atol=1e-4):
                 raise ValueError(f"{wrong} gives image {i} and caption {j} {sim[i,j]:.4f} among others, and {alone} alone; "
                                  "use the masks, since padding depends on the longest set")

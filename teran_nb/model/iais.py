@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..core.boxes import box_iou
 from ..core.config import Count, configuration
+from ..core.packed import Packed
 
 # %% ../../nbs/model/08_iais.ipynb #6ccbcc3c
 @dataclass(frozen=True)
@@ -59,13 +60,13 @@ def attend(
 
 # %% ../../nbs/model/08_iais.ipynb #ee713326
 def cosine_relations(
-    regions:Tensor, # Unit vectors, `(pairs, regions, dim)`
-    region_mask:Tensor, # True at real regions, `(pairs, regions)`
-    words:Tensor, # Unit vectors, `(pairs, words, dim)`
-    word_mask:Tensor, # True at real words, `(pairs, words)`
+    regions:Packed, # Unit vectors of the image of each pair
+    words:Packed, # Unit vectors of the caption of each pair
     temperature:float=.1, # Cosines are divided by it before the softmax; at least about 0.01
 ) -> Relations: # Differentiable
     "Attention maps from the cosines of matched pairs, whose sides were encoded separately."
+    regions,region_mask = regions.padded()
+    words,word_mask = words.padded()
     with torch.autocast(regions.device.type, enabled=False):
         slots = torch.cat([words,regions], 1).to(torch.promote_types(words.dtype, torch.float32))
         return attend((slots @ slots.mT)[:,None]/temperature, word_mask, region_mask)

@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..core.config import Positive, configuration
+from ..core.packed import Packed
 from .heads import HEADS, CrossEncoderHead
 from .iais import Relations, attend
 
@@ -73,13 +74,8 @@ class Joint(CrossEncoderHead):
         "The head of a `NetworkConfig`."
         return cls(config.joint, config.dim)
 
-    def forward(self,
-        regions:Tensor, # Unit vectors, `(images, regions, dim)`
-        region_mask:Tensor, # True at real regions, `(images, regions)`
-        words:Tensor, # Unit vectors, `(captions, words, dim)`
-        word_mask:Tensor, # True at real words, `(captions, words)`
-    ) -> Tensor: # `(images, captions)`; unbounded
-        "Similarity of every pair."
+    def forward(self, regions:Tensor, region_mask:Tensor, words:Tensor, word_mask:Tensor) -> Tensor:
+        "Similarity of every pair, as of `CrossEncoderHead`; unbounded."
         images = len(regions)
         captions = len(words)
         x,mask = self._sequence(
@@ -112,11 +108,8 @@ HEADS["joint"] = Joint
 
 # %% ../../nbs/model/09_joint.ipynb #94ed56fd
 @patch
-def floats_per_pair(self:Joint,
-    n_regions:int, # Region slots
-    n_words:int, # Word slots
-) -> int: # Without gradients
-    "About how many float32 numbers one pair needs at once in `forward`."
+def floats_per_pair(self:Joint, n_regions:int, n_words:int) -> int: # As of `CrossEncoderHead`
+    "What the attention of all heads or the inside of the feed-forward layer needs for one pair."
     slots = self.leading + n_regions + n_words
     config = self.config
     attention = 4*config.width + 4*config.heads*slots
@@ -126,40 +119,34 @@ def floats_per_pair(self:Joint,
 # %% ../../nbs/model/09_joint.ipynb #7ce0655c
 @patch
 def contexts(self:Joint,
-    regions:Tensor, # `(pairs, regions, dim)`
-    region_mask:Tensor, # True at real regions, `(pairs, regions)`
-    words:Tensor, # `(pairs, words, dim)`
-    word_mask:Tensor, # True at real words, `(pairs, words)`
-) -> tuple[Tensor,Tensor,Tensor]: # First slot `(pairs, width)`, regions and words `(pairs, regions or words, width)`
+    regions:Packed, # Those of the image of each pair
+    words:Packed, # Those of the caption of each pair
+) -> tuple[Tensor,Packed,Packed]: # First slot `(pairs, width)`, regions and words, of `width` numbers each
     "Vectors of matched pairs after the last layer."
+    (regions,region_mask),(words,word_mask) = regions.padded(),words.padded()
     x,mask = self._sequence(self.regions(regions), region_mask, self.words(words), word_mask)
     x = self._run_layers(x, mask, self.encoder.layer)
-    first_region = self.leading + words.shape[1]
-    return x[:,0],x[:,first_region:],x[:,self.leading:first_region]
+    first,words,regions = x.split([self.leading,words.shape[1],regions.shape[1]], 1)
+    return first[:,0],Packed.from_padded(regions, region_mask),Packed.from_padded(words, word_mask)
 
 @patch
-def cross_encode(self:Joint,
-    regions:Tensor, # Vectors of one image, `(regions, dim)`
-    words:Tensor, # Vectors of one caption, `(words, dim)`
-) -> tuple[Tensor,Tensor]: # Region vectors `(regions, width)` and word vectors `(words, width)` after the last layer
-    "Both sides of one pair after the last layer."
-    region_mask,word_mask = (torch.ones(1, len(x), dtype=torch.bool, device=x.device) for x in (regions,words))
-    _,regions,words = self.contexts(regions[None], region_mask, words[None], word_mask)
-    return regions[0],words[0]
+def cross_encode(self:Joint, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]: # As of `CrossEncoderHead`
+    "Both sides of one pair after the last layer, `(regions, width)` and `(words, width)`."
+    _,regions,words = self.contexts(*(Packed(side, [0,len(side)]) for side in (regions,words)))
+    return regions.values,words.values
 
 # %% ../../nbs/model/09_joint.ipynb #0af8b3d2
 @patch
 def relations(self:Joint,
-    regions:Tensor, # `(pairs, regions, dim)`
-    region_mask:Tensor, # True at real regions, `(pairs, regions)`
-    words:Tensor, # `(pairs, words, dim)`
-    word_mask:Tensor, # True at real words, `(pairs, words)`
+    regions:Packed, # Those of the image of each pair
+    words:Packed, # Those of the caption of each pair
     layer:int=0, # The layer whose attention is used, from 1; 0 for the last
 ) -> Relations: # Differentiable
     "Attention of one layer in matched pairs (IAIS sections 3.3 and 5.4)."
     layers = self.encoder.layer
     if not 0 <= layer <= len(layers):
         raise ValueError(f"the joint head has {len(layers)} layers, so layer={layer} is none of them")
+    (regions,region_mask),(words,word_mask) = regions.padded(),words.padded()
     x,mask = self._sequence(self.regions(regions), region_mask, self.words(words), word_mask)
     *below,last = layers[:layer or len(layers)]
     x = self._run_layers(x, mask, below)

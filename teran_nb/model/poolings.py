@@ -20,12 +20,12 @@ from .alignment import POOLINGS, Pooling, masked_max, masked_mean, mravgw, mwsr
 def filip_regions(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # As of `mrsw`, in [-1,1]
     "Best word of every region, averaged over the regions of the image (FILIP, arXiv 2111.07783)."
     return mwsr(align, region_mask, word_mask)/region_mask.sum(-1)[:,None].clamp(min=1)
-POOLINGS["filip-regions"] = Pooling("filip-regions", filip_regions, "FILIP regions", sum_over=("regions",), per_region=True)
+POOLINGS["filip-regions"] = Pooling("filip-regions", filip_regions, "FILIP regions", sum_over=("regions",), means=True)
 
 def filip(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # As of `mrsw`, in [-2,2]
     "FILIP's similarities of both directions, added."
     return mravgw(align, region_mask, word_mask) + filip_regions(align, region_mask, word_mask)
-POOLINGS["filip"] = Pooling("filip", filip, "FILIP", sum_over=("words","regions"), per_word=True, per_region=True)
+POOLINGS["filip"] = Pooling("filip", filip, "FILIP", sum_over=("words","regions"), means=True)
 
 # %% ../../nbs/model/11_poolings.ipynb #1388e377
 def xtr(
@@ -50,9 +50,10 @@ def attended(
     query_mask:Tensor, # True at real slots, broadcasts to `(images, captions, queries)`
     among:Tensor, # Cosines among the contexts, broadcasts to `(images, captions, contexts, contexts)`
     factor:float, # Cosines are multiplied by it before the softmax
+    slope:float=0., # What a negative cosine is multiplied by: 0 in the paper, 0.1 in the published code
 ) -> Tensor: # In [-1,1], `(images, captions, queries)`
     "Cosine of every word (or region) with what it attends to (SCAN, arXiv 1803.08024)."
-    scaled = F.normalize(align.clamp(min=0).masked_fill(~query_mask[...,None,:], 0), dim=-1)
+    scaled = F.normalize(F.leaky_relu(align, slope).masked_fill(~query_mask[...,None,:], 0), dim=-1)
     weights = (factor*scaled).masked_fill(~context_mask[...,None], -torch.inf).softmax(-2)
     length = (among.masked_fill(~context_mask[...,None], 0) @ weights * weights).sum(-2).clamp(min=1e-12).sqrt()
     return (weights*align).sum(-2)/length
@@ -73,16 +74,18 @@ def scan_t2i(
     among_regions:Tensor, # Cosines among the regions of each image, `(images, regions, regions)`
     among_words:Tensor, # Cosines among the words of each caption, `(captions, words, words)`
     join:Callable=partial(masked_mean, dim=-1), # Joins the cosines of the words; the mean, or LogSumExp
+    slope:float=0., # As of `attended`
 ) -> Tensor: # `(images, captions)`
     "Cosines of words with their attended regions, joined."
-    return join(attended(align, region_mask[:,None], word_mask[None], among_regions[:,None], factor=9), word_mask[None])
+    cosines = attended(align, region_mask[:,None], word_mask[None], among_regions[:,None], 9, slope)
+    return join(cosines, word_mask[None])
 
 def scan_i2t(
     align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As of `scan_t2i`
-    join:Callable=partial(masked_mean, dim=-1), # As of `scan_t2i`
+    join:Callable=partial(masked_mean, dim=-1), slope:float=0., # As of `scan_t2i`
 ) -> Tensor: # `(images, captions)`
     "Cosines of regions with their attended words, joined."
-    cosines = attended(align.mT, word_mask[None], region_mask[:,None], among_words[None], factor=4)
+    cosines = attended(align.mT, word_mask[None], region_mask[:,None], among_words[None], 4, slope)
     return join(cosines, region_mask[:,None])
 
 _scan_t2i_lse = partial(scan_t2i, join=partial(smooth_max, factor=6))

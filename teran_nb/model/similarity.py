@@ -304,14 +304,10 @@ def similarity(
     if not pooling.sum_over: return _by_formula(pooling, regions, words, dtype, memory, show_progress_bar)
     sides = regions.values,words.values,regions.offsets,words.offsets
     def summed(sum_over): return _SumOfMaxima.apply(*sides, sum_over, dtype, memory, show_progress_bar)
-    if not (pooling.per_word or pooling.per_region): return summed(pooling.sum_over)
-    sims = []
-    for side in pooling.sum_over: # a pass for each side, since they are divided by different numbers
-        sim = summed((side,))
-        if side == "words" and pooling.per_word: sim = sim / words.lengths.clamp(min=1).to(device)
-        if side == "regions" and pooling.per_region: sim = sim / regions.lengths.clamp(min=1).to(device)[:,None]
-        sims.append(sim)
-    return sims[0] if len(sims) == 1 else sims[0] + sims[1]
+    if not pooling.means: return summed(pooling.sum_over)
+    counts = {"words": words.lengths.to(device), "regions": regions.lengths.to(device)[:,None]}
+    # a pass for each axis, since the divisors differ
+    return sum(summed((axis,))/counts[axis].clamp(min=1) for axis in pooling.sum_over)
 
 def _by_formula(pooling, regions, words, dtype, memory, show_progress_bar):
     "Similarity by a formula that is no sum of maxima; empty sets take no part in it."

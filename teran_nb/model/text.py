@@ -71,35 +71,20 @@ def tokenize(
     "Cut captions into tokens, and note the word of each token and the characters of each word."
     texts = given_sentences(texts)
     if not texts: return Tokens([], [], [], [])
-    options = {"add_special_tokens": True, "return_offsets_mapping": True}
-    encoding = tokenizer(texts, truncation=False, verbose=False, **options)
+    encoding = tokenizer(texts, truncation=False, verbose=False)
     cut = sum(len(ids) > max_tokens for ids in encoding["input_ids"])
     if cut:
         warn(f"{cut} of {len(texts)} captions are longer than {max_tokens} tokens and were cut; "
              "their last words do not count")
-        encoding = tokenizer(texts, truncation=True, max_length=max_tokens, **options)
+        encoding = tokenizer(texts, truncation=True, max_length=max_tokens)
     word_of = []
     spans = []
     for i in range(len(texts)):
-        words,characters = _words_and_spans(encoding.word_ids(i), encoding["offset_mapping"][i])
-        word_of.append(words)
-        spans.append(characters)
+        words = encoding.word_ids(i) # None of a special token; without the numbers of words that have no token
+        places = {word: place for place,word in enumerate(sorted({*words} - {None}))}
+        word_of.append([places.get(word, -1) for word in words])
+        spans.append([tuple(encoding.word_to_chars(i, word)) for word in places])
     return Tokens(texts, encoding["input_ids"], word_of, spans)
-
-def _words_and_spans(word_ids, offsets):
-    "Word of each token, counted from 0 without gaps, and the characters of each word."
-    word_of = []
-    spans = []
-    last = None
-    for word,(start,end) in zip(word_ids, offsets):
-        if word is None:
-            word_of.append(-1)
-            continue
-        if word != last: spans.append((start,end))
-        else: spans[-1] = (spans[-1][0],end)
-        word_of.append(len(spans)-1)
-        last = word
-    return word_of,spans
 
 # %% ../../nbs/model/06_text.ipynb #e60962c1
 class TokenWords(Sequence):
@@ -250,8 +235,7 @@ class TextEncoder(nn.Module):
         self.forget()
     def forget(self) -> None:
         "Forget what `keep` has computed."
-        self.kept = {} # Token ids of a caption to its rows in `kept_vectors`
-        self.kept_vectors = torch.zeros(0, self.dim)
+        self.kept = {} # Token ids of a caption to its vectors
     def tokenize(self, texts:Sequence[str]) -> Tokens: return tokenize(texts, self.tokenizer, self.config.max_tokens)
     def forward(self, captions:TokenBatch|Sequence[str]) -> tuple[Tensor,Tensor]:
         if not isinstance(captions, TokenBatch):
@@ -265,11 +249,10 @@ class TextEncoder(nn.Module):
         return F.normalize(masked_mean(vectors, mask[...,None], 1), dim=-1)
     def kept_for(self, batch:TokenBatch) -> Tensor|None: # `(captions, tokens, dim)`, 0 at padding
         "The vectors of a batch that `keep` has computed; None where one caption is new."
-        rows = [self.kept.get(tuple(ids[mask].tolist())) for ids,mask in zip(batch.ids, batch.mask)]
-        if any(row is None for row in rows): return None
-        vectors = self.kept_vectors[torch.cat([torch.arange(*row) for row in rows])].to(batch.ids.device)
+        kept = [self.kept.get(tuple(ids[mask].tolist())) for ids,mask in zip(batch.ids, batch.mask)]
+        if any(vectors is None for vectors in kept): return None
         padded = torch.zeros(*batch.ids.shape, self.dim, device=batch.ids.device)
-        padded[batch.mask] = vectors.float()
+        padded[batch.mask] = torch.cat(kept).to(batch.ids.device).float()
         return padded
     @torch.no_grad()
     def keep(self,
@@ -280,15 +263,11 @@ class TextEncoder(nn.Module):
         texts = {tuple(ids): i for i,ids in enumerate(tokens.ids) if tuple(ids) not in self.kept}
         order = sorted(texts, key=len)
         device = next(self.parameters()).device
-        vectors = [self.kept_vectors]
-        first = len(self.kept_vectors)
         for start in progress(range(0, len(order), 64), "encode captions once", disable=not show_progress_bar):
-            batch = tokens[[texts[ids] for ids in order[start:start+64]]].padded().to(device)
-            vectors.append(self.network(batch)[batch.mask].half().cpu())
-        for ids in order:
-            self.kept[ids] = first,first + len(ids)
-            first += len(ids)
-        self.kept_vectors = torch.cat([part.half() for part in vectors])
+            chosen = order[start:start+64]
+            batch = tokens[[texts[ids] for ids in chosen]].padded().to(device)
+            vectors = self.network(batch)[batch.mask].half().cpu()
+            self.kept |= zip(chosen, vectors.split([*map(len, chosen)]))
 
 # %% ../../nbs/model/06_text.ipynb #85303d6b
 def text_encoder(

@@ -17,13 +17,13 @@ from PIL import Image
 
 from ..core.files import digest
 from ..core.show import MarkdownRepr, escape_markdown, markdown_table, progress
-from ..data.pictures import MAX_PIXELS, opaque, open_image, upright, without_limit
+from ..data.pictures import MAX_PIXELS, open_image, to_rgb, upright
 from ..data.collection import Collection
 
 # %% ../../nbs/photos/05_duplicates.ipynb #d1ef6392
 def _changes_of_brightness(picture):
     "Change of brightness from each cell of a 9 x 9 version to the cell on its right, then to that below, `(128,)`."
-    grey = np.asarray(opaque(picture).convert("L").resize((9,9), Image.Resampling.BOX), np.int16)
+    grey = np.asarray(to_rgb(picture).convert("L").resize((9,9), Image.Resampling.BOX), np.int16)
     to_the_right = np.diff(grey, axis=1)[:8]
     downwards = np.diff(grey, axis=0)[:,:8]
     return np.concatenate([to_the_right.ravel(), downwards.ravel()])
@@ -71,35 +71,30 @@ class Duplicates(MarkdownRepr):
 @dataclass(frozen=True)
 class _Compared:
     "What `find_duplicates` compares: one row per image."
-    image_ids:list # Images that could be read
+    image_ids:Sequence # Images that could be read
     vectors:np.ndarray # Difference hashes or mean features, `(images, dim)`; a larger product means more alike
-    checksums:list # Equal for copies
+    checksums:Sequence # Equal for copies
     colours:np.ndarray|None=None # `(images, 192)`, for pictures
-    plain:list|None=None # Whether each picture is plain, for pictures
+    plain:Sequence=() # Whether each picture is plain, for pictures
 
 def _read_hashes(collection):
     "Hashes, colours and checksums of the pictures; an image whose picture is missing or broken is left out."
-    image_ids = []
-    hashes = []
-    checksums = []
-    colours = []
-    plain = []
+    rows = []
     for image_id in progress(collection.image_ids, "looking for the same pictures"):
         path = collection.picture_path(image_id, small=True)
         if not path: continue
         try:
             data = path.read_bytes()
-            with without_limit(), open_image(data) as im:
+            with open_image(data) as im:
                 if im.info.get("progressive") and math.prod(im.size) > 2*MAX_PIXELS: continue # it is decoded in full size
                 im.draft("RGB", (64,64)) # decodes a JPEG at reduced size
                 picture,_ = upright(im, max_pixels=2*MAX_PIXELS)
         except Exception: continue # decoders raise any error on damaged files
-        image_ids.append(image_id)
-        hashes.append(difference_hash(picture))
-        plain.append(is_plain(picture))
-        checksums.append(digest(data))
-        colours.append(np.asarray(picture.resize((8,8), Image.Resampling.BOX), np.int16).ravel())
-    return _Compared(image_ids, np.stack(hashes), checksums, np.stack(colours), plain) if image_ids else None
+        colours = np.asarray(picture.resize((8,8), Image.Resampling.BOX), np.int16).ravel()
+        rows.append((image_id, difference_hash(picture), digest(data), colours, is_plain(picture)))
+    if not rows: return None
+    image_ids,hashes,checksums,colours,plain = zip(*rows)
+    return _Compared(image_ids, np.stack(hashes), checksums, np.stack(colours), plain)
 
 def _mean_features(collection):
     "Centred mean features of length 1, and checksums of the features."
@@ -143,10 +138,12 @@ def _repeated_within(compared, collection, splits):
 _NEAR = 12 # Bits of 128 that differ between copies, at most
 _LEAST_COSINE = .995 # of the centred mean features of copies
 
-def _looks_alike(compared, i, j):
-    "Whether two pictures with similar hashes have similar colours, and are not both plain."
+def _how_alike(compared, i, j, product):
+    "How alike two images with similar vectors are; empty of pictures that are both plain, or have other colours."
+    if compared.colours is None: return f"cosine {product:.4f}"
     both_plain = compared.plain[i] and compared.plain[j]
-    return not both_plain and np.abs(compared.colours[i]-compared.colours[j]).mean() <= 48
+    if both_plain or np.abs(compared.colours[i]-compared.colours[j]).mean() > 48: return ""
+    return f"{round((128-product)/2)} of 128 bits differ"
 
 def find_duplicates(
     collection:Collection, # With splits
@@ -154,21 +151,17 @@ def find_duplicates(
     "Search a collection for equal pictures; by its features where it has no pictures."
     splits = dict(zip(collection.image_ids, collection.captions.splits or ["all"]*len(collection)))
     names = tuple(sorted(set(splits.values())))
-    by_pictures = _read_hashes(collection)
-    compared = by_pictures or _mean_features(collection)
+    compared = _read_hashes(collection) or _mean_features(collection)
     image_ids = compared.image_ids
-    least = 128 - 2*_NEAR if by_pictures else _LEAST_COSINE
+    by,copied,least = "pictures","the same file",128 - 2*_NEAR
+    if compared.colours is None: by,copied,least = "features","the same features",_LEAST_COSINE
     compared_splits = [splits[image_id] for image_id in image_ids]
-    copied = "the same file" if by_pictures else "the same features"
     matches = []
     for i,j,product in _pairs_across(compared.vectors, compared_splits, least):
         is_copy = compared.checksums[i] == compared.checksums[j]
-        if by_pictures and not is_copy and not _looks_alike(compared, i, j): continue
-        alike = f"{round((128-product)/2)} of 128 bits differ" if by_pictures else f"cosine {product:.4f}"
-        a = image_ids[i]
-        b = image_ids[j]
-        matches.append((not is_copy, -product, (a, splits[a], b, splits[b], copied if is_copy else alike)))
+        alike = copied if is_copy else _how_alike(compared, i, j, product)
+        a,b = image_ids[i],image_ids[j]
+        if alike: matches.append((not is_copy, -product, (a, splits[a], b, splits[b], alike)))
     pairs = tuple(pair for *_,pair in sorted(matches))
     repeated = _repeated_within(compared, collection, compared_splits)
-    if not by_pictures: return Duplicates(pairs, len(image_ids), names, "features", repeated=repeated)
-    return Duplicates(pairs, len(image_ids), names, "pictures", sum(compared.plain), repeated)
+    return Duplicates(pairs, len(image_ids), names, by, sum(compared.plain), repeated)

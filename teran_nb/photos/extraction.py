@@ -88,7 +88,6 @@ def _select(files, folder, only):
 
 def _add(writer, image_id, outcome, thumbnails):
     "Put one picture into the store; gives the reason if that is not possible."
-    if outcome.reason: return outcome.reason
     full_size = outcome.full_size
     regions = outcome.content._replace(boxes=scale_boxes(outcome.content.boxes, outcome.size, full_size))
     try: writer.add(image_id, regions.features, regions.boxes, full_size, regions.classes, regions.confidences, regions.views)
@@ -103,7 +102,7 @@ def _fill(writer, outcomes, files, extractor, thumbnails, stop):
     "Put the outcome of each file into the store; gives the files that were left out, with the reason."
     left_out = {}
     for outcome,(image_id,path) in zip(outcomes, files.items()):
-        reason = _add(writer, image_id, outcome, thumbnails)
+        reason = outcome.reason or _add(writer, image_id, outcome, thumbnails)
         if reason and stop: raise ValueError(f"{path} {reason}; bad='skip' goes on without it")
         if reason: left_out[path] = reason
         elif outcome.content.classes is not None:

@@ -20,8 +20,7 @@ from ..core.files import read_json, user_path, write_json
 from ..core.hub import loading
 from ..data.features import Features
 from .vision import VISION_ERROR_WORDS, Backbone
-from .efficientnet import EfficientNet
-from .extractors import DetectorBackbone, Windows, box_features, map_windows, open_backbone
+from .extractors import DetectedBoxes, Windows, box_features, map_windows, open_backbone
 from .extraction import rebuild_extractor
 
 # %% ../../nbs/photos/07_fine_tuning.ipynb #67afcdf8
@@ -44,7 +43,7 @@ def _repeated_blocks(network):
 class LearningBackbone(nn.Module):
     "A vision model inside a network: from preprocessed pictures and boxes to features of regions."
     def __init__(self,
-        backbone:Backbone|EfficientNet, # The vision model
+        backbone:Backbone, # The vision model
         layers:int=1, # Number of last layers that are trained; -1: the whole model
         regions:str="cells", # What a region is: `cells` of the map, `windows` of it, or `boxes` of the features
     ):
@@ -112,5 +111,6 @@ def learning_backbone(
     if not hasattr(extractor, "backbone"):
         raise ValueError(f"{store.path} was made by {extractor.name!r}, which has no layers that could learn; "
                          "extract the pictures by windows:<model>, patches:<model> or detector:<detector> + <model>")
-    regions = "boxes" if isinstance(extractor, DetectorBackbone) else "windows" if isinstance(extractor, Windows) else "cells"
+    regions = "windows" if isinstance(extractor, Windows) else "cells"
+    if isinstance(extractor, DetectedBoxes): regions = "boxes"
     return LearningBackbone(extractor.backbone, layers, regions)

@@ -17,11 +17,11 @@ import numpy as np
 from pydantic import Strict
 
 from ..core.files import atomic, digest, file_stamps, locked, project_path, read_json, remove_leftovers, write_json
-from ..core.config import Count, checked, configuration, one_of, warn
+from ..core.config import Count, configuration, one_of, warn
 from ..core.processes import git_commit_hash
 from ..core.show import MarkdownRepr, escape_markdown, left_out_table, markdown_table, progress, small_jpeg
-from ..data.captions import Captions, id_by_pattern, match_names, some_names
-from ..data.pictures import find_pictures, picture_size, read_picture, within
+from ..data.captions import Captions, NameIndex, id_by_pattern, some_names
+from ..data.pictures import find_pictures, path_within, picture_size, read_picture
 from ..data.caption_files import read_captions
 from ..data.features import Features
 from ..data.formats import source_files
@@ -110,9 +110,9 @@ def chosen_images(
 
 # %% ../../nbs/photos/06_prepare.ipynb #668e0503
 def _read_captions(sources, image_ids, usable=None):
-    "Captions of the images that exist, cut to the usable ones; None without a file. Warnings as `(file, text)`."
+    "Captions of the images that exist, cut to the usable ones; none without a file. Warnings as `(file, text)`."
     path = sources.captions_file
-    if path is None: return None,[]
+    if path is None: return Captions([], [], list(image_ids if usable is None else usable)),[]
     options = {"bad": sources.bad} | sources.caption_options | _files_in(sources.caption_options, "image_ids")
     needed = "features" if sources.features else "usable pictures"
     with warnings.catch_warnings(record=True) as messages:
@@ -157,11 +157,10 @@ def _cure_of_names(captions, image_ids):
 def _extract(sources, files, work, extractor, batch_size, workers, device, show_progress_bar):
     "Features of the chosen pictures."
     captions,notes = _read_captions(sources, files)
-    if captions is not None and captions.splits is None: # said now, because the work takes long
+    if notes and captions.splits is None: # said now, because the work takes long
         warn(": ".join(notes[-1])) # at the call of `prepare`
-    names,splits = (list(files),None) if captions is None else (captions.image_ids,captions.splits)
     extractor = extractor or build_extractor(sources.extractor, sources.extractor_settings, device)
-    chosen = [names[i] for i in chosen_images(sources, names, splits)]
+    chosen = [captions.image_ids[i] for i in chosen_images(sources, captions.image_ids, captions.splits)]
     extract_folder(
         sources.picture_folder, extractor, work/"features", batch_size, workers, sources.bad, work/"thumbnails",
         resume=True, show_progress_bar=show_progress_bar, only=chosen)
@@ -173,7 +172,7 @@ def _picture_sizes(files, pattern):
         try: sizes[image_id] = list(picture_size(path))
         except Exception: continue # decoders raise any error on damaged files; such features are reported without a size
     shorter = {}
-    for image_id,size in sizes.items(): # of two files of one image, `match_names` takes the first
+    for image_id,size in sizes.items(): # of two files of one image, `NameIndex.match` takes the first
         for name in (image_id.rpartition("/")[2], id_by_pattern(image_id, pattern)): shorter.setdefault(name, size)
     return shorter | sizes
 
@@ -194,11 +193,10 @@ def link_pictures(
     folder:Path, # Folder of a collection
     pictures:dict[str,Path|None], # Image id to its picture; None where there is none
     show_progress_bar:bool=False, # Whether to show progress
-) -> int: # Images with a thumbnail
+) -> None:
     "Record where pictures are, and write the thumbnails that are missing."
-    thumbnails = {image_id: within(folder/"thumbnails", f"{image_id}.jpg") for image_id in pictures}
     for image_id,picture in progress(pictures.items(), "thumbnails", len(pictures), disable=not show_progress_bar):
-        thumbnail = thumbnails[image_id]
+        thumbnail = path_within(folder/"thumbnails", f"{image_id}.jpg")
         if not thumbnail or not picture or thumbnail.is_file(): continue
         thumbnail.parent.mkdir(parents=True, exist_ok=True)
         try: small,_ = read_picture(picture, 256)
@@ -209,23 +207,13 @@ def link_pictures(
         common = os.path.commonpath([file.parent for file in files.values()])
         relative = {image_id: file.relative_to(common).as_posix() for image_id,file in files.items()}
         write_json(folder/"pictures.json", {"folder": common, "files": relative})
-    return sum(thumbnail is not None and thumbnail.is_file() for thumbnail in thumbnails.values())
 
 # %% ../../nbs/photos/06_prepare.ipynb #150afda6
-class _Manifest(TypedDict):
-    "What collection.json holds."
-    sources:dict # What it was made from, with the state of the files
-    extractor:str
-    commit:str
-    notes:list[list[str]] # File and remark
-    counts:dict[str,int|float|str]
-    left_out:dict[str,str]
-
 @dataclass(frozen=True, repr=False)
 class Prepared(MarkdownRepr):
     "A prepared collection; shows itself as a table."
     folder:Path # Folder of the collection
-    manifest:dict # Content of `collection.json`
+    manifest:dict # Content of `collection.json`: `sources`, `extractor`, `commit`, `notes`, `counts` and `left_out`
     @property
     def left_out(self) -> dict[str,str]: return self.manifest["left_out"] # Files or rows, with the reason
     def open(self) -> Collection: return Collection.open(self.folder)
@@ -257,10 +245,6 @@ def _feature_state(state, sources):
     if not sources.split: free.append("held_out")
     return {name: value for name,value in state.items() if name not in free}
 
-def _other_captions(before, now):
-    "Whether two states differ in the content of the captions file and in nothing else."
-    return before != now and before | {"caption_files": now["caption_files"]} == now
-
 def sources_digest(
     sources:Sources, # What a collection is made from
     extractor:Extractor|None=None, # A built extractor, in place of that of the sources
@@ -271,19 +255,14 @@ def sources_digest(
 # %% ../../nbs/photos/06_prepare.ipynb #7a036149
 _Sealed = TypedDict("_Sealed", {"content": dict, "self": str}) # with the digest of the content
 
-def _write_sealed(path, content): write_json(path, {"content": content, "self": digest(content)})
-
-def _read_sealed(path, cure):
-    "The content of a JSON file, refused where it does not match its checksum (ValueError)."
-    saved = read_json(path, _Sealed, cure)
-    if saved["self"] == digest(saved["content"]): return saved["content"]
-    raise ValueError(f"{path} does not match its checksum; {cure}")
-
 def _manifest_of(output):
-    "What `collection.json` of an existing folder holds; empty where there is none."
+    "What `collection.json` of a folder holds; empty where there is none. Another checksum is refused (ValueError)."
     path = output/"collection.json"
+    if not path.is_file(): return {}
     cure = "copy the collection again, or make it again"
-    return checked(_read_sealed(path, cure), _Manifest, path, cure) if path.is_file() else {}
+    saved = read_json(path, _Sealed, cure)
+    if saved["self"] != digest(saved["content"]): raise ValueError(f"{path} does not match its checksum; {cure}")
+    return saved["content"]
 
 def _open_prepared(output, state):
     "The collection that exists, if it was made of these sources."
@@ -297,7 +276,7 @@ def _open_prepared(output, state):
 def _pictures_of_features(sources, files, image_ids, left_out):
     "The picture file of each image of published features; files of an image that has one come into `left_out`."
     repeated = {}
-    matched = match_names(files, image_ids, sources.pattern, repeated if sources.bad == "skip" else None)
+    matched = NameIndex(image_ids, sources.pattern).match(files, repeated if sources.bad == "skip" else None)
     for name,reason in repeated.items(): left_out[files[name].relative_to(sources.picture_folder).as_posix()] = reason
     return {image_id: files[name] for name,image_id in matched.items()}
 
@@ -328,8 +307,8 @@ def _counts(collection, left_out):
     counts["boxes"] = "yes" if features.boxes is not None else "none: groundings cannot be drawn"
     return counts
 
-def _make(sources, work, make_features, show_progress_bar):
-    "Make captions, pictures and, where there are none, features in the work folder; gives what `collection.json` says of them."
+def _make(sources, state, work, make_features, show_progress_bar):
+    "Make captions, pictures and, where there are none, features in the work folder; `collection.json` is written last."
     start = time.perf_counter()
     left_out = {}
     files = find_pictures(sources.picture_folder, sources.bad, left_out) if sources.pictures else {}
@@ -338,23 +317,17 @@ def _make(sources, work, make_features, show_progress_bar):
     left_out |= store.extraction["left_out"]
     existing = store.image_ids if sources.features else files
     captions,notes = _read_captions(sources, existing, store.image_ids)
-    if captions is None: captions = Captions([], [], store.image_ids)
     if sources.features: captions = captions.select(chosen_images(sources, captions.image_ids, captions.splits))
     captions.save(work/"captions.json")
     if sources.features: files = _pictures_of_features(sources, files, store.image_ids, left_out)
     link_pictures(work, {image_id: files.get(image_id) for image_id in captions.image_ids}, show_progress_bar)
     notes += _sideways(captions, store)
     counts = _counts(Collection.open(work), left_out) | {"seconds": round(time.perf_counter()-start, 1)}
-    return {"extractor": store.extractor, "commit": git_commit_hash(), "notes": notes, "counts": counts,
-            "left_out": left_out}
+    manifest = {"sources": state, "extractor": store.extractor, "commit": git_commit_hash(), "notes": notes,
+                "counts": counts, "left_out": left_out}
+    write_json(work/"collection.json", {"content": manifest, "self": digest(manifest)})
 
 # %% ../../nbs/photos/06_prepare.ipynb #34db920d
-def _reread_captions(sources, output, state, show_progress_bar):
-    "Read a corrected captions file into a collection that is complete; its features are kept."
-    with locked(output):
-        corrected = _make(sources, output, None, show_progress_bar)
-        _write_sealed(output/"collection.json", {"sources": state} | corrected) # last, so that a killed run reads them again
-
 def prepare(
     sources:Sources, # What the collection is made from
     output:str|Path, # New folder of the collection
@@ -368,9 +341,10 @@ def prepare(
     output = project_path(output)
     state = _state(sources, extractor)
     if output.exists():
-        manifest = _manifest_of(output)
-        is_corrected = manifest and _other_captions(manifest["sources"], state)
-        if is_corrected: _reread_captions(sources, output, state, show_progress_bar)
+        before = _manifest_of(output).get("sources")
+        if before and before != state and before | {"caption_files": state["caption_files"]} == state:
+            # the captions file was corrected; the features are kept
+            with locked(output): _make(sources, state, output, None, show_progress_bar)
         return _open_prepared(output, state)
     if sources.pictures and output.resolve().is_relative_to(sources.picture_folder.resolve()):
         raise ValueError(f"{output} is inside the folder of pictures; choose another output")
@@ -390,8 +364,7 @@ def prepare(
             return prepare(sources, output, extractor, device, batch_size, workers, show_progress_bar)
         try:
             remove_leftovers(work)
-            manifest = _make(sources, work, make_features, show_progress_bar)
-            _write_sealed(work/"collection.json", {"sources": state} | manifest)
+            _make(sources, state, work, make_features, show_progress_bar)
             os.replace(work, output)
             for name in ("sizes.json","sources.json"): (output/name).unlink(missing_ok=True) # needed to continue, until now
         except BaseException: # work with features is kept

@@ -25,7 +25,7 @@ from ..core.config import configuration, warn
 from ..core.files import digest, user_path, write_json
 from ..core.hub import load_from_hub, load_whole_model, loading, require_model_folder
 from ..core.processes import seed_everything
-from ..data.pictures import opaque
+from ..data.pictures import to_rgb
 
 # %% ../../nbs/photos/00_vision.ipynb #0d4d4dd4
 _NO_LIMIT = 10**6 # More pixels than any side has
@@ -56,7 +56,7 @@ class Preprocessing:
         width,height = width_height
         return max(1, round(height*scale)),max(1, round(width*scale))
     def __call__(self, picture:Image.Image) -> Tensor: # `(3, height, width)`
-        picture = opaque(picture)
+        picture = to_rgb(picture)
         if self.square and picture.width != picture.height:
             picture = ImageOps.pad(picture, (max(picture.size),)*2, centering=(0,0))
         h, w = self.shape(picture.size)
@@ -86,27 +86,24 @@ def image_processor_settings(
     require_model_folder(name)
     try: return get(name)[0]
     except OSError:
-        message = f"no preprocessor_config.json of {name} is here: the usual mean and deviation of ImageNet are taken"
-        warn(message+", at the model's own size")
+        warn(f"no preprocessor_config.json of {name} is here: the usual mean and deviation of ImageNet are taken, "
+             "at the model's own size")
         return {}
 
 # %% ../../nbs/photos/00_vision.ipynb #060d3a8b
-def _size_setting(settings, config, crop):
-    "The size of the input as a dict of edges, from a number, a pair or a dict."
-    size = settings.get("crop_size") if crop and settings.get("do_center_crop") else settings.get("size")
+def _size(settings, config, keep_shape):
+    "The fields of `Preprocessing` for the size of the input, which may be a number, a pair or a dict of edges."
+    is_cropped = settings.get("do_center_crop") and not keep_shape
+    size = settings.get("crop_size") if is_cropped else settings.get("size")
     if not size and settings.get("max_num_patches"): # SigLIP 2 of any shape
         size = int(settings["max_num_patches"]**.5)*settings["patch_size"]
     if not size: size = getattr(config, "image_size", None) or 224
-    if isinstance(size, int): return {"shortest_edge": size}
-    return {"height": size[0], "width": size[1]} if isinstance(size, (list,tuple)) else size
-
-def _edges(settings, size_setting, keep_shape, size):
-    "The fields of `Preprocessing` for the size of the input."
-    if size: return {"input_size": (size,size)}
-    short = size_setting.get("shortest_edge") or size_setting.get("longest_edge")
-    if keep_shape and "height" not in size_setting:
-        return {"shortest": short, "longest": size_setting.get("longest_edge") or settings.get("max_size") or _NO_LIMIT}
-    return {"input_size": (size_setting.get("height", short), size_setting.get("width", short))}
+    if isinstance(size, int): size = {"shortest_edge": size}
+    if isinstance(size, (list,tuple)): return {"input_size": tuple(size)}
+    short = size.get("shortest_edge") or size.get("longest_edge")
+    if keep_shape and "height" not in size:
+        return {"shortest": short, "longest": size.get("longest_edge") or settings.get("max_size") or _NO_LIMIT}
+    return {"input_size": (size.get("height", short), size.get("width", short))}
 
 def _normalisation(settings):
     "The fields of `Preprocessing` for the numbers of the input."
@@ -125,7 +122,7 @@ def preprocessing_of(
     "Read how the pictures of a model are preprocessed."
     settings = image_processor_settings(name, config)
     with loading(name, "vision model", "copy its preprocessor_config.json again"):
-        edges = _edges(settings, _size_setting(settings, config, crop=not keep_shape), keep_shape, size)
+        edges = {"input_size": (size,size)} if size else _size(settings, config, keep_shape)
         square = getattr(config, "model_type", "") == "owlv2"
         return Preprocessing(**edges, square=square, **_normalisation(settings))
 
@@ -257,7 +254,6 @@ class Backbone:
         with loading(name, **VISION_ERROR_WORDS): features = self.maps([_BLANK])
         if not features.isfinite().all():
             raise ValueError(f"{name}: features of a blank picture are NaN or infinite; copy the model again")
-        self.dim = features.shape[1] # the property need not compute it again
     @cached_property
     def dim(self) -> int: return self.maps([_BLANK]).shape[1] # Length of a feature vector
     @torch.inference_mode()

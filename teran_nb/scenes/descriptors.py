@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 from numpy.typing import ArrayLike
 
-from ..data.pictures import opaque
+from ..data.pictures import to_rgb
 
 # %% ../../nbs/scenes/03_descriptors.ipynb #2191f04e
 PATCH_SIDE = 32  # pixels, of a patch
@@ -41,7 +41,7 @@ def patches(
     boxes:ArrayLike, # Pixels x1,y1,x2,y2, fractions allowed, `(k, 4)`
 ) -> np.ndarray: # Y, Cb, Cr of every box, 0 to 255, float32, `(k, 3, 32, 32)`
     "The pixels of every box, cut out before they are resized, so that nothing outside blends in."
-    picture = opaque(picture).convert("YCbCr")
+    picture = to_rgb(picture).convert("YCbCr")
     cut = []
     for box in _pixel_boxes(boxes, picture.size).tolist():
         cut.append(np.asarray(picture.crop(tuple(box)).resize((PATCH_SIDE,PATCH_SIDE), Image.Resampling.BILINEAR)))

@@ -9,7 +9,6 @@ __all__ = ['BACKDROPS', 'Backdrop', 'Thing', 'Scene', 'total_overlap', 'compose'
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from io import BytesIO
 from math import cos, sin
 from random import Random
 
@@ -207,10 +206,7 @@ class Scene:
             picture.paste(layer, (x1,y1), layer)
         return picture
 
-    def _repr_png_(self):
-        file = BytesIO()
-        self.picture().save(file, "PNG")
-        return file.getvalue()
+    def _repr_png_(self): return self.picture()._repr_png_()
 
 # %% ../../nbs/scenes/01_drawing.ipynb #679ea8db
 def total_overlap(
@@ -299,11 +295,9 @@ def compose(
     canvas = rng.choices([(320,240),(256,256),(240,320)], (6,1,1))[0]
     while True:
         things = []
-        boxes = []
         for kind,colour,size in _cast(rng, backdrop):
-            box = _place(rng, kind, size, backdrop, canvas, boxes)
-            if not box: continue
-            boxes.append(box)
-            things.append(Thing(kind, colour, size, box, rng.random() < .5))
-        if len({t.kind for t in things}) > 1 and total_overlap((0,0,*canvas), boxes) >= .08: break
+            box = _place(rng, kind, size, backdrop, canvas, [t.box for t in things])
+            if box: things.append(Thing(kind, colour, size, box, rng.random() < .5))
+        covered = total_overlap((0,0,*canvas), [t.box for t in things])
+        if len({t.kind for t in things}) > 1 and covered >= .08: break
     return Scene(seed, backdrop, tuple(sorted(things, key=lambda t: t.box[3])), canvas)

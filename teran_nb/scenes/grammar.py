@@ -89,8 +89,7 @@ def _attributed(noun, colour, size, things, many, rng):
     colour_word = _Word(rng.choice(COLOUR_NAMES[colour]), "colour", things) if colour else ""
     head = _Word(plural(noun) if many else noun, "noun", things)
     if "person" not in _KINDS_OF[noun]: return _join(size_word, colour_word, head)
-    preposition = "in" if colour else ""
-    return _join(size_word, head, preposition, colour_word)
+    return _join(size_word, head, "in" if colour else "", colour_word)
 
 # %% ../../nbs/scenes/02_grammar.ipynb #488b6944
 _ATTRIBUTE_WEIGHTS = {(False,False): 2, (True,False): 5, (False,True): 2, (True,True): 3}  # colour named, size named

@@ -99,7 +99,6 @@ def detector_boxes(
     return np.array([_clip(b, size) for b in boxes], np.float32)
 
 # %% ../../nbs/scenes/04_scenes.ipynb #2366ff1d
-_SPLITS = ("train","val","test")
 SCENES_EXTRACTOR = "scenes-descriptors-v1"  # name of the extractor in stores; changed descriptors need another one
 _VERSION = 1  # of the drawn world
 SEED_STEP = 1_000_000  # scene numbers of one world: world `seed` has the numbers from `seed*SEED_STEP`
@@ -150,7 +149,7 @@ def draw_world(
                 writer.add(image_id, scene.features, scene.boxes, scene.size)
                 captions += scene.captions
                 sizes.append(scene.size)
-        splits = np.repeat(_SPLITS, counts).tolist()
+        splits = np.repeat(("train","val","test"), counts).tolist()
         texts = [text for text,_ in captions]
         links = [links for _,links in captions]
         image_of = np.repeat(np.arange(n), 5)
@@ -175,14 +174,11 @@ def _draw_pictures(folder, n):
     image_ids = [f"IMG_{i+1:04}" for i in range(n)]
     splits = [("train","train","val","train","train","test")[i%6] for i in range(n)]
     texts = []
-    image_of = []
     for i,image_id in enumerate(image_ids):
         scene = compose(_EXAMPLE_WORLD*SEED_STEP + i)
         scene.picture().save(folder/f"{image_id}.JPG", quality=92)
-        captions = [text for text,_ in scene_captions(scene, Random(i))]
-        texts += captions
-        image_of += [i]*len(captions)
-    Captions(texts, image_of, image_ids, splits=splits).save(folder/"captions.csv")
+        texts += [text for text,_ in scene_captions(scene, Random(i))]
+    Captions(texts, np.repeat(np.arange(n), 5), image_ids, splits=splits).save(folder/"captions.csv")
 
 def example_pictures(
     n:int=36, # Number of pictures

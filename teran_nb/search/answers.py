@@ -119,7 +119,7 @@ def summed_words(
 ) -> int: # All words together; 0 where the score is no sum over words
     "Number of words whose best cosines are summed in the score."
     formula = POOLINGS.get(pooling, POOLINGS["mrsw"])
-    is_sum = formula.sum_over == ("words",) and not formula.per_word
+    is_sum = formula.sum_over == ("words",) and not formula.means
     return sum(len(caption.parts.values) for caption in captions) if is_sum else 0
 
 def judged_words(

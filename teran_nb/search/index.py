@@ -490,7 +490,7 @@ def _captions(self:Index, sentences):
         if isinstance(sentences, Image): captions = _as_caption(self.model.encode_images([sentences]))
         else: captions = self.model.encode_captions([sentences] if isinstance(sentences, str) else sentences)
     captions = captions.to("cpu")
-    whole = captions.whole if captions.whole is None else F.normalize(captions.whole.float(), dim=-1)
+    whole = F.normalize(captions.whole.float(), dim=-1)
     if self.layout and captions.parts.dim != self.layout.dim:
         raise ValueError(f"the index holds vectors of {self.layout.dim} dimensions, "
                          f"the words have {captions.parts.dim}; encode both with the same model")
@@ -532,7 +532,7 @@ def _mixed(weighted, count):
         start += len(caption.names[0]) + 2
         own = torch.ones(n, 1) if caption.weights is None else caption.weights.values
         scales.append(own*weight*count/max(1, n))
-    whole = None if captions[0].whole is None else sum(weight*caption.whole for caption,weight in weighted)
+    whole = sum(weight*caption.whole for caption,weight in weighted)
     values = torch.cat([caption.parts.values for caption in captions])
     offsets = [0,len(values)]
     return Encoded.of_captions(["; ".join(caption.names[0] for caption in captions)], Packed(values, offsets),
@@ -544,7 +544,7 @@ def _words(self:Index, captions, pooling=""):
     "The words of captions, scaled so that the sum of their best cosines is the pooled alignment."
     words = captions.weighted_parts
     pooling = POOLINGS.get(pooling or self.pooling)
-    if pooling is None or not pooling.per_word: return words
+    if pooling is None or not pooling.means or "words" not in pooling.sum_over: return words
     lengths = words.lengths.clamp(min=1)
     return Packed(words.values/torch.repeat_interleave(lengths, words.lengths)[:,None], words.offsets)
 
@@ -693,8 +693,7 @@ def _found(exact, scores):
 def _measure(self:Index):
     "The number of candidates with which the sentences of the first stage, a hundred, find 99 % of the exact ten."
     stage = self.backend.stage
-    whole = torch.zeros(len(stage.sentences), 0) if stage.whole is None else stage.whole
-    captions = Encoded(whole, stage.sentences, [""]*len(stage.sentences))[:stage.measured]
+    captions = Encoded(stage.whole, stage.sentences, [""]*len(stage.sentences))[:stage.measured]
     best = self._best(captions, 10, _MANY)
     if _found(self._best(captions[:10], 10, 0), best[:10]) < .99: best = self._best(captions, 10, 0)
     candidates = 24

@@ -87,7 +87,7 @@ def board(
         made = recipe("teran-mrsw", scale, **overrides).change(ranker=ranker, **BOARD_LOSSES.get(loss, {"loss": loss}))
         first_scale = LOSSES[made.train.loss].learned.get("scale")
         rule = POOLINGS.get(ranker)
-        sums_cosines = rule is not None and bool(rule.sum_over) and not (rule.per_word or rule.per_region)
+        sums_cosines = rule is not None and bool(rule.sum_over) and not rule.means
         if first_scale and sums_cosines: made = made.change(logit_scale=.1*first_scale)
         if made.train.loss == "sigmoid": made = made.change(logit_bias=-math.log(made.train.batch_size - 1))
         lines.append(Line(f"{ranker}-{loss}", made, {"ranker": ranker, "loss": loss}))

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
-from ..core.config import check, is_own, one_of
+from ..core.config import OWN_PARTS, check, one_of
 from ..core.files import project_path, require_space
 from ..core.processes import pick_device
 from ..model.alignment import POOLINGS
@@ -99,7 +99,7 @@ def check_parameters(
     require_known_parameters(cells)
     _require_options(options, cells)
     if pooling: one_of(pooling, POOLINGS, "pooling", registered=True)
-    if is_own("pooling", pooling): check("pooling", pooling)
+    if ("pooling",pooling) in OWN_PARTS: check("pooling", pooling)
     pick_device(device)
     require_space(project_path(output))
     runs = list(run.values()) if isinstance(run, Mapping) else [run] if isinstance(run, (str,Path)) else list(run)

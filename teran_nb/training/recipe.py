@@ -18,7 +18,7 @@ from fastcore.basics import patch
 from pydantic import Field
 
 from ..core.files import project_path, read_text, reading
-from ..core.config import Count, Positive, check, code_digest, configuration, is_own, one_of, override
+from ..core.config import OWN_PARTS, Count, Positive, check, code_digest, configuration, one_of, override
 from ..core.show import MarkdownRepr, escape_markdown, markdown_table
 from ..data.collection import Collection
 from ..model.alignment import POOLINGS
@@ -89,7 +89,7 @@ class TrainConfig:
             raise ValueError(f"joint.hard_negatives={self.joint.hard_negatives} need loss='triplet', not {self.loss!r}")
 
 def _require_select(select):
-    "Refuse a metric that no validation measures, or of which lower is better; whether the relevance is there, `fit` checks."
+    "Refuse a metric that no validation measures, or of which lower is better; `Learner` asks for its relevance."
     if re.fullmatch("(t2i|i2t)_ndcg_.+", select): return
     names = ["ndcg","rsum","grounding",*RECALLS,"t2i_ndcg_<relevance>","i2t_ndcg_<relevance>"]
     own_names = [name for name,metric in registered_metrics().items() if not metric.lower_is_better]
@@ -337,7 +337,7 @@ def own_parts(self:Recipe) -> list[tuple[str,str]]: # Kind and name, such as `("
     parts = [("pooling",network.pooling),("pooling",train.start_pooling),("loss",train.loss)]
     parts += [("head",name) for name in (*network.training_heads,network.ranking_head)]
     parts.append(("metric",train.select.partition("_")[2])) # without its direction
-    return [part for part in dict.fromkeys(parts) if is_own(*part)]
+    return [part for part in dict.fromkeys(parts) if part in OWN_PARTS]
 
 @patch
 def own_code(self:Recipe) -> dict[str,str]: # Such as `{"pooling smooth": "1f0c22ab"}`

@@ -73,16 +73,14 @@ class Conse(Encoder):
         "Each word as the sentence encoder reads it, and the sentence."
         texts = given_sentences(captions)
         tokens = self.text.tokenize(texts)
-        wholes = []
-        sets = []
+        wholes = [torch.zeros(0, self.text.dim)]
+        sets = [Packed(wholes[0], [0])]
         for start in range(0, len(texts), batch_size):
             batch = tokens[range(start, min(start + batch_size, len(texts)))].padded().to(self.device)
             wholes.append(self.text.sentence_vectors(batch).cpu())
             vectors = F.normalize(self.text(batch)[0], dim=-1)
             sets.append(Packed.from_padded(vectors, batch.word_mask).to("cpu"))
-        whole = torch.cat(wholes) if wholes else torch.zeros(0, self.text.dim)
-        parts = Packed.cat(sets) if sets else Packed(torch.zeros(0, self.text.dim), [0])
-        return Encoded.of_captions(texts, parts, TokenWords(tokens, self.text.tokenizer), whole)
+        return Encoded.of_captions(texts, Packed.cat(sets), TokenWords(tokens, self.text.tokenizer), torch.cat(wholes))
     def similarity(self, images:Encoded|Images, captions:Encoded|Sentences, *, pooling:str="", rerank:int=0,
                    **options:Unpack[BlockOptions]) -> Tensor:
         "Cosine of every picture's names with every sentence, `(images, captions)`; the alignment with a pooling."

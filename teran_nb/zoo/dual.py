@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from pathlib import Path
 from typing import Annotated, Literal, Unpack
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
@@ -81,10 +80,9 @@ class DualEncoder(Encoder):
     ):
         words = family.word_source if config.words == "auto" else config.words
         self.late_interaction = family.word_source == "tokens" # Whether its own score compares tokens with patches
-        if family.ranks_only and words == "tokens":
-            raise ValueError(f"{family.name} ranks only: no token of it has a vector; leave out words='tokens'")
-        if family.ranks_only and config.boxes_by == "attention":
-            raise ValueError(f"{family.name} ranks only: it has no attention to restrict to a box; leave out boxes_by")
+        if family.ranks_only and (words == "tokens" or config.boxes_by == "attention"):
+            raise ValueError(f"{family.name} ranks only: it has no attention to restrict to a box, and no vectors of "
+                             "tokens; leave out words and boxes_by")
         if self.late_interaction and (words == "prompts" or config.boxes_by == "attention"):
             raise ValueError(f"{family.name} makes no vector of a whole picture or sentence, so it has no prompts, and no "
                              "attention to restrict to a box; leave out words and boxes_by")
@@ -119,28 +117,26 @@ class DualEncoder(Encoder):
         return Windows()
 
 # %% ../../nbs/zoo/12_dual.ipynb #ef240085
-@patch
-def _note(self:DualEncoder):
-    "A caution for readers of words and boxes; empty where the own score is the alignment."
-    if self.config.words == "tokens" and not self.late_interaction:
-        return "No single token of this model was trained to match a picture; read its words and boxes with care."
-    if self.late_interaction or self.config.ranking_head == "alignment": return ""
-    if self.family.ranks_only and self.config.regions == "patches":
-        return "This model makes one vector of a picture, so its one region is the whole picture: it ranks, and shows no places."
-    return ("This model ranks by one vector of the picture and one of the sentence. Words and boxes show "
-            "what its patches fit; they do not add up to that score.")
-
 @patch(as_prop=True)
 def info(self:DualEncoder) -> EncoderInfo:
-    "What the encoder says about itself."
-    by_alignment = self.late_interaction or self.config.ranking_head == "alignment"
-    pooling = self.family.pooling if self.late_interaction and self.config.ranking_head == "own" else self.config.pooling
+    "What the encoder says about itself; its note is a caution for readers of words and boxes."
+    config = self.config
+    by_alignment = self.late_interaction or config.ranking_head == "alignment"
+    pooling = self.family.pooling if self.late_interaction and config.ranking_head == "own" else config.pooling
+    note = ("This model ranks by one vector of the picture and one of the sentence. Words and boxes show "
+            "what its patches fit; they do not add up to that score.")
+    if config.words == "tokens" and not self.late_interaction:
+        note = "No single token of this model was trained to match a picture; read its words and boxes with care."
+    elif by_alignment: note = ""
+    elif self.family.ranks_only and config.regions == "patches":
+        note = ("This model makes one vector of a picture, so its one region is the whole picture: "
+                "it ranks, and shows no places.")
     not_stored = ""
     if self.detect_boxes is not None and not hasattr(self.detect_boxes, "name"):
         not_stored = ("`boxes` is a function without a name, and the fingerprint of the model is the same for all of these; "
                       "give it one, such as `boxes.name = \"halves\"`")
     return EncoderInfo(self.name, "pictures", pooling=pooling, own_score="" if by_alignment else "its own score",
-                       note=self._note(), not_stored=not_stored)
+                       note=note, not_stored=not_stored)
 
 # %% ../../nbs/zoo/12_dual.ipynb #afa9f262
 TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -295,8 +291,7 @@ def _encode_prompts(self:DualEncoder, captions, batch_size):
         return torch.cat([self.family.sentences(prompts[i:i+batch_size]).whole.float().cpu() for i in starts])
     vectors = prompt_vectors(list(row_of), encode, self.config.templates)
     rows = torch.tensor([row_of[word] for word in words], dtype=torch.int64)
-    counts = [len(caption.texts) for caption in captions]
-    return Packed(vectors[rows], np.cumsum([0,*counts]))
+    return Packed.from_lengths(vectors[rows], [len(caption.texts) for caption in captions])
 
 # %% ../../nbs/zoo/12_dual.ipynb #273d813d
 @patch

@@ -27,7 +27,7 @@ from transformers.image_processing_base import ImageProcessingMixin
 
 from ..core.files import digest
 from ..core.config import one_of, warn
-from ..data.pictures import opaque
+from ..data.pictures import to_rgb
 from ..photos.vision import weights_hash
 from .regions_words import (
     DENSE, Block, CallRecorder, box_states, dense_states, nearness, patch_shares)
@@ -90,19 +90,19 @@ class Family:
     name:str = "" # `model_type` of its configuration
     word_source:str = "prompts" # Source of word vectors: `tokens` where single tokens were trained, else `prompts`
     modes:tuple[str,...] = ("none",) # Dense modes it can do; the first is what `auto` means
-    model_class:str|type = "" # Name of its class in transformers, or the class itself
+    model_class:str|type = "" # Its class, or a name in transformers; empty for the class that `AutoModel` takes
     pillow_class:str|type = "clip.CLIPImageProcessorPil" # Folder and class of the image processor that needs Pillow only
     pillow_defaults:dict = {} # Settings of that image processor, where a model's file says nothing
-    processor_class:str = "" # Class of the processor that also writes prompts; empty where there is none
+    writes_prompts:bool = False # Whether its processor, that of `AutoProcessor`, writes prompts too
     attention:str = "" # Which of transformers' implementations of attention; empty for its own choice
     max_tokens:int = 0 # Most tokens of a sentence, more are cut off; 0 for no limit
     key_mapping:dict = {} # Patterns of names of weights in older files, and today's names
-    query:str = "" # Of late interaction: text around a sentence, with `{}` for it; empty where the processor writes it
+    picture_prompt:str = "" # Of late interaction with the linear layer beside the model: text around a picture
     ranks_only:bool = False # Whether it makes one vector of a picture and one of a sentence, and none of their parts
     allowed_parts:tuple[str,...]|None = None # `model_type`s of the models it may be built of; None for any
     def __init__(self,
         model:PreTrainedModel, # The network, as transformers made it
-        processor, # Its image processor, or the processor of `processor_class`
+        processor, # Its image processor, or the processor that also writes prompts
         tokenizer, # Its tokenizer
     ):
         self.model = model.eval().requires_grad_(False)
@@ -195,7 +195,6 @@ def placement(
 class DualFamily(Family):
     "CLIP: patches take the path of the class token, the last norm and the projection."
     name = "clip"
-    model_class = "CLIPModel"
     modes = ("qq+kk","none","value","vv","surgery","kk","qq")
     prefix_tokens = 1 # Number of tokens before the patches
     padding = True # How sentences are padded: to the longest, or to `max_length`
@@ -209,8 +208,10 @@ class DualFamily(Family):
     @property
     def layers(self) -> Sequence[nn.Module]: return self.model.vision_model.encoder.layers # Blocks of the vision side
     def block(self, layer:nn.Module) -> Block: # The parts of one of the `layers`
-        attn = layer.self_attn
-        return Block(layer, attn, (attn.q_proj, attn.k_proj, attn.v_proj), attn.out_proj, attn.num_heads, attn)
+        attn = layer.self_attn if hasattr(layer, "self_attn") else layer.attention
+        out = attn.out_proj if hasattr(attn, "out_proj") else attn.o_proj
+        heads = self.model.config.vision_config.num_attention_heads
+        return Block(layer, attn, (attn.q_proj, attn.k_proj, attn.v_proj), out, heads, attn)
     def to_text(self, states:Tensor) -> Tensor: # From states behind the last block, `(..., width)`, to `(..., dim)`
         return self.model.visual_projection(self.model.vision_model.post_layernorm(states))
     def attention_box_vectors(self,
@@ -260,7 +261,7 @@ _one_at_a_time = Lock() # threads that encode pictures wait for each other
 @patch
 @torch.no_grad()
 def pictures(self:DualFamily,
-    pictures:Sequence[Image.Image], # One batch
+    pictures:Sequence[Image.Image], # One batch, at least one
     dense:str="auto", # A name in `modes`
     regions:Sequence[Tensor]=(), # Boxes of each picture, in its pixels, which get vectors by restricted attention
 ) -> PictureVectors:
@@ -268,8 +269,7 @@ def pictures(self:DualFamily,
     mode = self.mode(dense)
     spec = DENSE.get(mode)
     blocks = [self.block(layer) for layer in self.layers[-(spec.blocks if spec else 1):]]
-    if not len(pictures): return PictureVectors(torch.zeros(0, self.dim, device=self.device), [], [], [])
-    batch,grids,boxes = self.preprocess([opaque(p) for p in pictures])
+    batch,grids,boxes = self.preprocess([to_rgb(p) for p in pictures])
     inputs = self.to_device(batch)
     with _one_at_a_time: # hooks of another thread would stand on the same modules
         with ExitStack() as stack, CallRecorder(blocks[-1].attention) as attention:
@@ -383,10 +383,9 @@ def cut_off(self:DualFamily,
 @patch
 @torch.no_grad()
 def sentences(self:DualFamily,
-    texts:Sequence[str], # One batch
+    texts:Sequence[str], # One batch, at least one
 ) -> SentenceVectors:
     "Encode sentences."
-    if not len(texts): return SentenceVectors(torch.zeros(0, self.dim, device=self.device), [], [])
     batch,in_sentence,spans = self.tokens(texts)
     states,whole = self.read_tokens(self.to_device(batch))
     vectors = unit(self.token_vectors(states))

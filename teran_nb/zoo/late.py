@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import BatchFeature, CLIPImageProcessorPil, PreTrainedModel
 from transformers.processing_utils import ImagesKwargs
 
-from ..data.pictures import opaque
+from ..data.pictures import to_rgb
 from .families import Family, PictureVectors, SentenceVectors, patch_boxes, trim_span, unit
 
 # %% ../../nbs/zoo/08_late.ipynb #b95a1a0c
@@ -37,8 +37,9 @@ class LateNetwork(nn.Module):
 class LateFamily(Family):
     "Patches and tokens are compared one by one. The models differ in their parts, in the prompts and in the grid."
     word_source = "tokens"
-    picture_prompt = "" # Text with the token that stands for the picture; empty where the processor writes it
-    is_bidirectional = False # Whether the tokens of a sentence see those behind them, in a model without the linear layer inside
+    writes_prompts = True
+    query = "" # Text around a sentence, with `{}` for it; empty where the processor writes it
+    text_options:dict = {} # How the tokenizer reads that text
     pooling = "mrsw" # How the own score pools the cosines
     max_aspect_ratio = float("inf") # Largest ratio of a picture's longer to its shorter side, excluded
     @property
@@ -76,23 +77,22 @@ class LateFamily(Family):
             bos = self.tokenizer.bos_token if self.name == "colpali" else "" # the others have none
             return self.processor.process_queries(text=texts, return_offsets_mapping=True),len(bos + self.processor.query_prefix)
         filled = [self.processor.query_prefix.replace("{}", text) for text in texts]
-        inputs = self.tokenizer(filled, padding="longest", padding_side="left", return_tensors="pt", return_offsets_mapping=True,
-                                return_token_type_ids=self.is_bidirectional)
+        options = {"padding_side": "left", "return_token_type_ids": False} | self.text_options
+        inputs = self.tokenizer(filled, padding="longest", return_tensors="pt", return_offsets_mapping=True, **options)
         return inputs,self.processor.query_prefix.index("{}")
 
 # %% ../../nbs/zoo/08_late.ipynb #abaa9bc9
 def late_family(
     name:str, # `model_type` of its configuration
-    model_class:str, # Class in transformers
-    processor_class:str, # Class of the processor that also writes prompts
     pillow_class:str, # Folder and class of its image processor
     allowed_parts:tuple[str,...], # `model_type`s of the models it may be built of
     **more, # `picture_prompt` and `query` of a model without the linear layer inside, and other fields of `LateFamily`
 ) -> type[LateFamily]: # A subclass
     "A family of models with late interaction."
-    mapping = {r"^(base_model\.model\.)?model\.": ""} if "query" in more else {} # where the layer stands beside the model
-    return type(f"{model_class}Family", (LateFamily,), {"name": name, "model_class": model_class, "pillow_class": pillow_class,
-                "processor_class": processor_class, "allowed_parts": allowed_parts, "key_mapping": mapping, **more})
+    is_beside = "picture_prompt" in more # the linear layer stands beside the model, whose weights have other names
+    mapping = {r"^(base_model\.model\.)?model\.": ""} if is_beside else {}
+    fields = {"name": name, "pillow_class": pillow_class, "allowed_parts": allowed_parts, "key_mapping": mapping}
+    return type(f"LateFamily[{name}]", (LateFamily,), fields | more)
 
 _GEMMA = "siglip.SiglipImageProcessorPil",("paligemma","gemma","siglip_vision_model")
 _QWEN = "qwen2_vl.Qwen2VLImageProcessorPil"
@@ -107,20 +107,20 @@ _TILE_QUERY = "{}" + 10*"<end_of_utterance>"
 def _qwen_parts(name): return name,f"{name}_text",f"{name}_vision"
 
 _FAMILIES = ( # Those with the linear layer inside come before those of the same parts with a layer beside them
-    late_family("colpali", "ColPaliForRetrieval", "ColPaliProcessor", *_GEMMA),
-    late_family("paligemma", "PaliGemmaModel", "PaliGemmaProcessor", *_GEMMA, is_bidirectional=True,
-                picture_prompt="<image><bos>Describe the image.", query="<bos>{}" + 10*"<pad>"),
-    late_family("colqwen2", "ColQwen2ForRetrieval", "ColQwen2Processor", _QWEN, _qwen_parts("qwen2_vl"), max_aspect_ratio=200),
-    late_family("qwen2_vl", "Qwen2VLModel", "Qwen2VLProcessor", _QWEN, _qwen_parts("qwen2_vl"), **_QWEN_PROMPTS),
-    late_family("qwen2_5_vl", "Qwen2_5_VLModel", "Qwen2_5_VLProcessor", _QWEN, _qwen_parts("qwen2_5_vl"), **_QWEN_PROMPTS),
-    late_family("qwen3_vl", "Qwen3VLModel", "Qwen3VLProcessor", _QWEN, _qwen_parts("qwen3_vl"), **_QWEN_PROMPTS),
-    late_family("colmodernvbert", "ColModernVBertForRetrieval", "ColModernVBertProcessor", _TILES, _BERT),
-    late_family("modernvbert", "ModernVBertModel", "Idefics3Processor", _TILES, _BERT,
-                picture_prompt=f"<|begin_of_text|>{_USER}", query=_TILE_QUERY),
-    late_family("idefics3", "Idefics3Model", "Idefics3Processor", _TILES, ("idefics3","idefics3_vision","llama"),
+    late_family("colpali", *_GEMMA, model_class="ColPaliForRetrieval"),
+    late_family("paligemma", *_GEMMA,
+                picture_prompt="<image><bos>Describe the image.", query="<bos>{}" + 10*"<pad>",
+                text_options={"return_token_type_ids": True}), # each of its tokens sees those behind it
+    late_family("colqwen2", _QWEN, _qwen_parts("qwen2_vl"), model_class="ColQwen2ForRetrieval", max_aspect_ratio=200),
+    late_family("qwen2_vl", _QWEN, _qwen_parts("qwen2_vl"), **_QWEN_PROMPTS),
+    late_family("qwen2_5_vl", _QWEN, _qwen_parts("qwen2_5_vl"), **_QWEN_PROMPTS),
+    late_family("qwen3_vl", _QWEN, _qwen_parts("qwen3_vl"), **_QWEN_PROMPTS),
+    late_family("colmodernvbert", _TILES, _BERT, model_class="ColModernVBertForRetrieval"),
+    late_family("modernvbert", _TILES, _BERT, picture_prompt=f"<|begin_of_text|>{_USER}", query=_TILE_QUERY),
+    late_family("idefics3", _TILES, ("idefics3","idefics3_vision","llama"),
                 picture_prompt=f"<|im_start|>{_USER}", query=_TILE_QUERY),
-    late_family("gemma3", "Gemma3Model", "Gemma3Processor", "gemma3.Gemma3ImageProcessorPil",
-                ("gemma3","gemma3_text","siglip_vision_model"), query="<bos><start_of_turn>user\nQuery: {}<end_of_turn>\n",
+    late_family("gemma3", "gemma3.Gemma3ImageProcessorPil", ("gemma3","gemma3_text","siglip_vision_model"),
+                query="<bos><start_of_turn>user\nQuery: {}<end_of_turn>\n",
                 picture_prompt="<bos><start_of_turn>user\n<start_of_image>Describe this image<end_of_turn>\n"))
 LATE_FAMILIES = {family.name: family for family in _FAMILIES}
 
@@ -128,7 +128,7 @@ LATE_FAMILIES = {family.name: family for family in _FAMILIES}
 @patch
 @torch.no_grad()
 def pictures(self:LateFamily,
-    pictures:Sequence[Image.Image], # One batch
+    pictures:Sequence[Image.Image], # One batch, at least one
     dense:str="auto", # `auto` or `none`
 ) -> PictureVectors:
     "Encode pictures."
@@ -138,13 +138,12 @@ def pictures(self:LateFamily,
     grids = []
     boxes = []
     others = []
-    if not len(pictures): return PictureVectors(whole, patches, grids, boxes)
     for picture in pictures:
         width,height = picture.size
         if max(width, height) >= self.max_aspect_ratio*min(width, height):
             raise ValueError(f"a picture of {width} x {height} pixels; for {self.name} the longer side must be less "
                              f"than {self.max_aspect_ratio} times the shorter one; cut the picture into parts")
-    batch = self.picture_inputs([opaque(p) for p in pictures])
+    batch = self.picture_inputs([to_rgb(p) for p in pictures])
     inputs = {key: x for key,x in batch.items() if key != "grids"}
     vectors = unit(self.model(**self.to_device(inputs)).embeddings)
     for i,picture in enumerate(pictures):
@@ -162,13 +161,12 @@ def pictures(self:LateFamily,
 @patch
 @torch.no_grad()
 def sentences(self:LateFamily,
-    texts:Sequence[str], # One batch
+    texts:Sequence[str], # One batch, at least one
 ) -> SentenceVectors:
     "Encode sentences."
     whole = torch.zeros(len(texts), self.dim, device=self.device)
     tokens = []
     offsets = []
-    if not len(texts): return SentenceVectors(whole, tokens, offsets)
     self.require_plain(texts)
     batch,start = self.sentence_inputs(list(texts))
     spans = batch.pop("offset_mapping").tolist()
@@ -225,9 +223,11 @@ class NeoMmeFamily(LateFamily):
     "NeoMME-Retriever: patches and words in one tower."
     name = "neomme"
     model_class = "NeoMMEForRetrieval"
+    writes_prompts = False
     pillow_class = NeoMmeImages
     pooling = "mravgw"
     query = "<query>{}" # Where a folder has no chat template
+    text_options = {"padding_side": "right", "add_special_tokens": False}
     def __init__(self, model:PreTrainedModel, processor, tokenizer): # As of `Family`
         processor.image_token = tokenizer.image_token
         processor.query_prefix = self.query
@@ -239,8 +239,6 @@ class NeoMmeFamily(LateFamily):
         return patch_boxes(size, self.processor.resized(*size), (0,0), grid, self.processor.patch_size)
     @property
     def dim(self) -> int: return self.model.config.embedding_dim
-    @property
-    def image_token_id(self) -> int: return self.model.config.image_token_id
     def layout(self, inputs:dict, i:int) -> tuple[tuple[int,int],Tensor]:
         rows,columns = inputs["grids"][i]
         return (rows, columns),torch.arange(1, rows*columns + 1) # the first is the mark of a picture
@@ -255,10 +253,5 @@ class NeoMmeFamily(LateFamily):
             places[:,i,1] = 1
             places[:,i,2:2 + rows*(columns+1)] = 2 + torch.cartesian_prod(torch.arange(rows), torch.arange(columns+1)).T
         return {"input_ids": ids["input_ids"], "attention_mask": ids["attention_mask"], "position_ids": places, **batch}
-    def sentence_inputs(self, texts:list) -> tuple[dict,int]:
-        filled = [self.processor.query_prefix.replace("{}", text) for text in texts]
-        inputs = self.tokenizer(filled, padding="longest", padding_side="right", add_special_tokens=False, return_tensors="pt",
-                                return_offsets_mapping=True, return_token_type_ids=False)
-        return inputs,self.processor.query_prefix.index("{}")
 
 LATE_FAMILIES[NeoMmeFamily.name] = NeoMmeFamily

@@ -26,7 +26,7 @@ from transformers.utils import cached_file
 
 from ..core.config import warn
 from ..core.files import project_path, read_json, user_path
-from ..core.hub import hub_config, load_from_hub, loading, no_download, require_finite, require_rows
+from ..core.hub import load_from_hub, loading, no_download, require_finite, require_rows
 from .families import DualFamily, Family, OpenClipImages, image_processor_class
 from .late import LATE_FAMILIES, LateNetwork
 from .relatives import (
@@ -58,6 +58,8 @@ _FOREIGN = { # Files that only such a folder has: what it is, and what to do
     "tf_model.h5": ("weights for TensorFlow only", _SAME_MODEL),
     "flax_model.msgpack": ("weights for Flax only", _SAME_MODEL),
     "*.pt": ("a checkpoint of another library (.pt)", f"{_SAME_MODEL}, such as openai/clip-vit-base-patch32")}
+
+def _json(file, kind, name, **options): return read_json(cached_file(name, file, **options), kind)
 
 def _require_weights(name, **options):
     "The files of a model; those without weights in a layout that can be read are refused, and say what they are."
@@ -141,7 +143,8 @@ def _require_as_small(build, numbers):
 
 def _network(family, dtype, config, name, **options):
     "The network; a file that lacks weights, such as a vision side alone, is refused."
-    kind = family.model_class if isinstance(family.model_class, type) else getattr(transformers, family.model_class)
+    kind = family.model_class or transformers.MODEL_MAPPING[type(config)]
+    if isinstance(kind, str): kind = getattr(transformers, kind)
     load = kind.from_pretrained
     where = {key: options[key] for key in ("local_files_only",) if key in options}
     files = [file for file in repository_files(name, **where) if file.startswith(options.get("subfolder", ""))]
@@ -151,7 +154,7 @@ def _network(family, dtype, config, name, **options):
     if family.attention: options["attn_implementation"] = family.attention
     model,info = load(name, dtype=dtype, output_loading_info=True, trust_remote_code=False, **options)
     missing = sorted(info["missing_keys"])
-    if family.query: model = LateNetwork(model, _linear(name, dtype, **options))
+    if family.picture_prompt: model = LateNetwork(model, _linear(name, dtype, **options))
     if missing: raise ValueError(f"it lacks {len(missing)} weights of a {kind.__name__}, such as {missing[0]}")
     require_finite(model, name)
     return model
@@ -181,9 +184,9 @@ def _tokenizer(model, kind, name, **options):
     require_rows(tokenizer, rows, name)
     return tokenizer
 
-def _prompt_processor(family, name, image_processor, tokenizer, has_chat, **options):
+def _prompt_processor(family, config, name, image_processor, tokenizer, has_chat, **options):
     "The processor that also writes the prompts, with the settings of its file where there is one."
-    kind = getattr(transformers, family.processor_class)
+    kind = transformers.PROCESSOR_MAPPING[type(config)]
     if "video_processor" in inspect.signature(kind).parameters: # which needs torchvision; no videos are read
         kind = type(kind.__name__, (kind,), {"check_argument_for_proper_class": lambda *args: None})
     try: settings,_ = ProcessorMixin.get_processor_dict(name, **options)
@@ -191,7 +194,7 @@ def _prompt_processor(family, name, image_processor, tokenizer, has_chat, **opti
     accepted = inspect.signature(kind).parameters.keys() - {"image_processor","tokenizer","video_processor"}
     own = {key: settings[key] for key in settings.keys() & accepted}
     processor = kind(image_processor=image_processor, tokenizer=tokenizer, **own)
-    if not family.query: return processor
+    if not family.picture_prompt: return processor
     processor.visual_prompt_prefix,processor.query_prefix = family.picture_prompt,family.query
     if has_chat and tokenizer.chat_template:
         def filled(task, **content):
@@ -203,7 +206,7 @@ def _prompt_processor(family, name, image_processor, tokenizer, has_chat, **opti
 # %% ../../nbs/zoo/10_opening.ipynb #9d872161
 def _adapter(name, **options):
     "Base model, scale and matrices of a LoRA adapter."
-    settings = read_json(cached_file(name, "adapter_config.json", **options), dict)
+    settings = _json("adapter_config.json", dict, name, **options)
     other = [key for key in ("use_dora","rank_pattern","alpha_pattern","modules_to_save") if settings.get(key)]
     if settings.get("peft_type") != "LORA" or other:
         raise ValueError(f"it is an adapter of another kind than LoRA ({', '.join(other)}); merge it by peft, and save the model")
@@ -254,15 +257,12 @@ def _open_clip_config(settings):
                 "num_hidden_layers": part["layers"], "num_attention_heads": heads,
                 "hidden_act": "quick_gelu" if model["quick_gelu"] else "gelu", "projection_dim": model["embed_dim"], **more}
     # with the number 2 transformers takes the token with the largest number as the end of a sentence, as OpenCLIP does
-    own_text = {"vocab_size": text["vocab_size"], "max_position_embeddings": text["context_length"],
-                "bos_token_id": None, "eos_token_id": 2}
-    own_text = side(text, text["heads"], **own_text)
-    if is_timm:
-        return CLIPConfig(text_config=own_text, vision_config={"image_size": vision["image_size"]}, projection_dim=model["embed_dim"],
-                          timm=vision, causal=not text["no_causal_mask"])
-    own_vision = {"image_size": vision["image_size"], "patch_size": vision["patch_size"]}
-    return CLIPConfig(text_config=own_text, projection_dim=model["embed_dim"],
-                      vision_config=side(vision, vision["width"]//vision["head_width"], **own_vision))
+    own_text = side(text, text["heads"], vocab_size=text["vocab_size"], max_position_embeddings=text["context_length"],
+                    bos_token_id=None, eos_token_id=2)
+    own = {"vision_config": {"image_size": vision["image_size"]}}
+    if is_timm: own |= {"timm": vision, "causal": not text["no_causal_mask"]}
+    else: own["vision_config"] |= side(vision, vision["width"]//vision["head_width"], patch_size=vision["patch_size"])
+    return CLIPConfig(text_config=own_text, projection_dim=model["embed_dim"], **own)
 
 # %% ../../nbs/zoo/10_opening.ipynb #d70ecc0c
 _RENAMED = ( # From OpenCLIP's names to those of transformers, in this order
@@ -297,7 +297,7 @@ def _open_clip_weights(
 
 def _open_clip(dtype, name, **options):
     "Family, network and image processor of a model of OpenCLIP."
-    settings = read_json(cached_file(name, "open_clip_config.json", **options), dict)
+    settings = _json("open_clip_config.json", dict, name, **options)
     config = _open_clip_config(settings.get("model_cfg", {}))
     files = repository_files(name, **options)
     file = next(iter(matching(files, "open_clip*.safetensors") + matching(files, "open_clip*.bin")), "model.safetensors")
@@ -330,8 +330,6 @@ def _open_clip(dtype, name, **options):
                                 resample=2 if pixels.get("interpolation") == "bilinear" else 3, **own)
 
 # %% ../../nbs/zoo/10_opening.ipynb #23305449
-def _json(file, kind, name, **options): return read_json(cached_file(name, file, **options), kind)
-
 def _warn_of_prompts(name, **options):
     "Say that a multi-vector model of sentence-transformers has prompts of its own, which are not read."
     prompts = _json("config_sentence_transformers.json", dict, name, **options).get("prompts") or {}
@@ -396,9 +394,10 @@ def family_of(
         processor = load(partial(_image_processor, family), f"{family.name} with its image processor", wrong_files, **where)
     tokens = CLIPTokenizer if is_open_clip else AutoTokenizer
     tokenizer = load(partial(_tokenizer, model, tokens), f"{family.name} with its tokenizer", wrong_files, **where)
-    if family.processor_class:
-        processor = _prompt_processor(family, name, processor, tokenizer, "modules.json" in files, local_files_only=True)
-    if family.query and "config_sentence_transformers.json" in files: _warn_of_prompts(source)
+    if family.writes_prompts:
+        has_chat = "modules.json" in files
+        processor = _prompt_processor(family, config, name, processor, tokenizer, has_chat, local_files_only=True)
+    if family.picture_prompt and "config_sentence_transformers.json" in files: _warn_of_prompts(source)
     opened = family(model.to(device), processor, tokenizer)
     opened.source = source
     with loading(source, f"{family.name} that encodes", "copy the model again, or choose another precision"): opened.try_out()
@@ -427,5 +426,6 @@ def hub_kind(
     name:str, # Name on the hub
 ) -> str: # Empty for a model of another library
     "The kind of a model of this library on the hub, from its `config.json`."
-    files = load_from_hub(repository_files, name, "model", "name a run, a folder, or a model that was downloaded before")
-    return str(hub_config(name).get("kind", "")) if "config.json" in files else ""
+    about = "model","name a run, a folder, or a model that was downloaded before"
+    if "config.json" not in load_from_hub(repository_files, name, *about): return ""
+    return str(load_from_hub(partial(_json, "config.json", dict), name, *about).get("kind", ""))

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['UNUSED_WEIGHTS', 'open_checkpoint', 'require_tensors', 'read_original', 'original_config', 'original_settings',
-           'original_names', 'unused_by', 'require_weights', 'from_original_weights', 'Original', 'save_original',
-           'load_original']
+           'first_prefixes', 'original_names', 'fitting_weights', 'Original', 'save_original', 'load_original']
 
 # %% ../../nbs/zoo/03_originals.ipynb #1eb0aa49
 import argparse, pickle, re, tempfile, zipfile
@@ -24,15 +23,22 @@ from ..core.config import checked, difference, override
 from ..core.files import atomic, reading, require_archive, require_file, user_path
 from ..core.show import MarkdownRepr, markdown_table
 from ..core.hub import load_from_hub, loading
-from ..data.pictures import within
+from ..data.pictures import path_within
 from ..data.words import STOP_WORDS
 from ..model.text import load_text, save_text
 from ..model.network import Network, NetworkConfig
-from .published import PublishedConfig, PublishedNetwork
+from .published_network import PublishedConfig, PublishedNetwork
 
 # %% ../../nbs/zoo/03_originals.ipynb #f0c7759f
 _SAFE = [argparse.Namespace, np.dtype, np.dtypes.Float64DType, np.dtypes.Float32DType, np.dtypes.Int64DType,
          np._core.multiarray.scalar, (np._core.multiarray.scalar, "numpy.core.multiarray.scalar")]
+
+def _of_one_process(content):
+    "Weights by their own names, without the prefix of torch's DataParallel."
+    if not isinstance(content, dict): return content
+    content = {name.removeprefix("module.") if isinstance(name, str) else name: value for name,value in content.items()}
+    if "model" in content: content["model"] = _of_one_process(content["model"])
+    return content
 
 def open_checkpoint(
     path:str|Path, # A file that `torch.save` wrote
@@ -41,7 +47,8 @@ def open_checkpoint(
     path = require_file(path)
     try:
         if zipfile.is_zipfile(path): require_archive(path)
-        with torch.serialization.safe_globals(_SAFE): return torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals(_SAFE):
+            return _of_one_process(torch.load(path, map_location="cpu", weights_only=True))
     except Exception as e: # of any library
         refused = re.search(r"(?:GLOBAL|global|class) ([\w.]+)", str(e)) if isinstance(e, pickle.UnpicklingError) else None
         if refused:
@@ -124,16 +131,12 @@ def original_config(
         return override(PublishedConfig(), values)
 
 # %% ../../nbs/zoo/03_originals.ipynb #162fa747
-def _as_published(config):
-    "The configuration of any network with the options of the published code."
-    return config if isinstance(config, PublishedConfig) else PublishedConfig(**vars(config), reference=None)
-
 def original_settings(
     config:NetworkConfig, # Configuration of any network
     pretrain:str, # Folder or Hugging Face name of its text model
 ) -> dict: # For the entry `config` of an original
     "The settings of an original, from our configuration; what the published code cannot build is refused (ValueError)."
-    config = _as_published(config)
+    if not isinstance(config, PublishedConfig): config = PublishedConfig(**vars(config), reference=None)
     refusal = "the published code of TERN and TERAN cannot hold this model: it has no"
     modes = {ours: theirs for theirs,ours in _POOLING.items()}
     strange = [name for name in (*config.training_heads,config.pooling) if name not in (*_LOSS_OF_HEAD,*modes)]
@@ -159,6 +162,17 @@ def original_settings(
     return settings
 
 # %% ../../nbs/zoo/03_originals.ipynb #b87d51a8
+def first_prefixes(
+    names:Iterable, # Names of weights
+    prefixes:Iterable, # Beginnings of names
+) -> dict: # Name to the first of the prefixes that it has; names that have none are left out
+    "To which part of a model each weight belongs."
+    prefix_of = {}
+    for name in names:
+        prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), None)
+        if prefix: prefix_of[name] = prefix
+    return prefix_of
+
 def original_names(
     model:Network, # Model whose weights are named
 ) -> dict: # Our name to the original's name
@@ -174,11 +188,8 @@ def original_names(
         prefixes[f"gather.{i}.node"] = f"{side}_aggregation.gated_aggr.node_fn"
         prefixes[f"gather.{i}.gru"] = f"{side}_aggregation.gru_aggr"
         prefixes[f"gather.{i}.map"] = f"{side}_aggregation.map"
-    names = {}
-    for name in model.state_dict():
-        ours = next(prefix for prefix in prefixes if name.startswith(prefix))
-        names[name] = "img_txt_enc." + prefixes[ours] + name.removeprefix(ours)
-    return names
+    prefix_of = first_prefixes(model.state_dict(), prefixes)
+    return {name: f"img_txt_enc.{prefixes[prefix]}{name.removeprefix(prefix)}" for name,prefix in prefix_of.items()}
 
 # %% ../../nbs/zoo/03_originals.ipynb #45991d26
 UNUSED_WEIGHTS = { # Beginnings of the names of weights that no score uses, and what they are
@@ -188,70 +199,45 @@ UNUSED_WEIGHTS = { # Beginnings of the names of weights that no score uses, and 
     "img_txt_enc.txt_enc.word_embeddings.": "BERT's word embeddings a second time",
     "img_txt_enc.txt_enc.bert_model.embeddings.position_ids": "0, 1, 2, ..., which is made again"}
 
-def unused_by(
-    names:Iterable, # Names of weights
-    reasons:dict, # Beginnings of the names of weights that no score uses, and what they are
-) -> dict: # Name of each such weight, and what it is
-    "The weights that no score uses."
-    unused = {}
-    for name in names:
-        prefix = next((prefix for prefix in reasons if name.startswith(prefix)), None)
-        if prefix: unused[name] = reasons[prefix]
-    return unused
-
-def _unused_weights(model):
-    "Weights that an original must hold and no score uses: as they were read, or zeros."
+def _to_original_weights(model):
+    "The weights by their names in an original, with those that no score uses: as they were read, or zeros."
+    our_weights = model.state_dict()
+    weights = {theirs: our_weights[ours] for ours,theirs in original_names(model).items()}
     original = getattr(model, "original", None)
-    weights = dict(original.unused_weights) if original else {}
-    if not original:
+    if original: weights |= original.unused_weights
+    else:
         config,width = model.config,model.text.dim
         shapes = {"txt_enc.bert_model.pooler.dense": (width,width), "txt_enc.map": (config.dim,width),
                   "img_enc.fc": (config.dim,config.regions.features)}
         for name,shape in shapes.items():
             weights[f"img_txt_enc.{name}.weight"] = torch.zeros(shape)
             weights[f"img_txt_enc.{name}.bias"] = torch.zeros(shape[0])
-    words = model.state_dict()["text.network.bert.embeddings.word_embeddings.weight"]
+    words = our_weights["text.network.bert.embeddings.word_embeddings.weight"]
     weights["img_txt_enc.txt_enc.word_embeddings.weight"] = words
-    return weights
-
-def _to_original_weights(
-    model:Network, # One of ours, or one that was an original
-) -> dict: # Name to tensor on the CPU, for the entry `model` of an original
-    "The weights of a model by their names in an original, with those that no score uses."
-    our_weights = model.state_dict()
-    weights = {theirs: our_weights[ours] for ours,theirs in original_names(model).items()} | _unused_weights(model)
     return {name: weight.cpu() for name,weight in weights.items()}
 
 # %% ../../nbs/zoo/03_originals.ipynb #cb961925
-def require_weights(
-    weights:dict, # Name to tensor
-    shapes:dict, # Name to shape of each weight that is needed
-    unused:Iterable, # Names of weights that may be there as well
-    path:str|Path, # Their file, for the error
-) -> None:
-    "Refuse weights that are missing, unknown or of another shape (ValueError)."
+def fitting_weights(
+    weights:dict, # Name to tensor, as in a published checkpoint
+    model:Network, # A network of its configuration
+    names:dict, # Our name of each weight to the published one
+    unused:dict, # Beginnings of the names of weights that no score uses, and what they are
+    path:str|Path="the checkpoint", # Its file, for errors
+) -> tuple[dict,dict]: # Weights by our names; the published names of those that no score uses, and what they are
+    "The weights of a checkpoint, for `load_state_dict`; missing, unknown and misshapen ones are refused (ValueError)."
+    shapes = {names[name]: weight.shape for name,weight in model.state_dict().items() if name in names}
+    unused_weights = {name: unused[prefix] for name,prefix in first_prefixes(weights, unused).items()}
     missing = shapes.keys() - weights.keys()
-    unknown = weights.keys() - shapes.keys() - set(unused)
-    for problem,names in (("lacks",missing), ("holds unknown",unknown)):
-        if names:
-            raise ValueError(f"{path} {problem} {len(names)} weights, such as {min(names)}, so it is not whole, "
+    unknown = weights.keys() - shapes.keys() - unused_weights.keys()
+    for problem,group in (("lacks",missing), ("holds unknown",unknown)):
+        if group:
+            raise ValueError(f"{path} {problem} {len(group)} weights, such as {min(group)}, so it is not whole, "
                              "or of another network; copy it again")
     for name,shape in shapes.items():
         if weights[name].shape != shape:
             raise ValueError(f"{path}: {name} is {tuple(weights[name].shape)}, it should be {tuple(shape)}; "
                              "its weights are of different networks, so copy it again")
-
-def from_original_weights(
-    weights:dict, # Name to tensor, the entry `model` of an original
-    model:Network, # A network of its configuration
-    path:str|Path="the checkpoint", # Its file, for errors
-) -> tuple[dict,dict]: # Weights by our names, and the weights that no score uses by theirs
-    "The weights of an original, for `load_state_dict`; what does not fit the network is refused (ValueError)."
-    names = original_names(model)
-    our_weights = model.state_dict()
-    unused = {name: weights[name] for name in unused_by(weights, UNUSED_WEIGHTS)}
-    require_weights(weights, {theirs: our_weights[ours].shape for ours,theirs in names.items()}, unused, path)
-    return {ours: weights[theirs] for ours,theirs in names.items()},unused
+    return {ours: weights[theirs] for ours,theirs in names.items()},unused_weights
 
 # %% ../../nbs/zoo/03_originals.ipynb #0484f49a
 @dataclass(frozen=True, repr=False)
@@ -262,8 +248,8 @@ class Original(MarkdownRepr):
     config:dict # All its settings
     unused_weights:dict # Weights that no score uses, name to tensor; `save_original` writes them back
     def _repr_markdown_(self):
-        left_out = unused_by(self.unused_weights, UNUSED_WEIGHTS)
-        rows = [[name.removeprefix("img_txt_enc."), reason] for name,reason in left_out.items()]
+        prefix_of = first_prefixes(self.unused_weights, UNUSED_WEIGHTS)
+        rows = [[name.removeprefix("img_txt_enc."), UNUSED_WEIGHTS[prefix]] for name,prefix in prefix_of.items()]
         return markdown_table(["left out","because it is"], rows)
 
 # %% ../../nbs/zoo/03_originals.ipynb #0052adfb
@@ -282,7 +268,7 @@ def _holds_text(folder, encoder):
 
 def _settings_to_write(model, pretrain):
     "The settings of a model; if it was an original, those of its file, with what has changed since."
-    config = _as_published(replace(model.config, text=replace(model.config.text, dim=model.text.dim)))
+    config = replace(model.config, text=replace(model.config.text, dim=model.text.dim))
     settings = original_settings(config, pretrain)
     original = getattr(model, "original", None)
     if original is None: return settings
@@ -300,7 +286,7 @@ def save_original(
     "Write a checkpoint in the originals' format."
     path = user_path(path)
     pretrain = model.config.text.pretrained
-    if not pretrain or within(path.parent, pretrain) is None: pretrain = f"{path.name.split('.')[0]}-text"
+    if not pretrain or path_within(path.parent, pretrain) is None: pretrain = f"{path.name.split('.')[0]}-text"
     settings = _settings_to_write(model, pretrain)
     text_folder = path.parent/pretrain
     has_text = pretrain in _KNOWN_TEXTS or (text_folder.exists() and _holds_text(text_folder, model.text))
@@ -322,7 +308,7 @@ _TEXT_ERROR = {"kind": "text model", "instead": "say its folder by `text=`"} # f
 
 def _text_source(path, name, text):
     "Folder or name of an original's text model, `name` in its settings."
-    beside = within(path.parent, name)
+    beside = path_within(path.parent, name)
     source = text or (beside if beside and beside.is_dir() else name)
     if source == name and name not in _KNOWN_TEXTS:
         raise FileNotFoundError(f"{path} was trained on the text model {name!r}, which is no folder beside it; a file "
@@ -331,8 +317,7 @@ def _text_source(path, name, text):
 
 def _text_encoder(config, source):
     "A text encoder with the architecture and vocabulary of `source`, and as many layers as the checkpoint keeps."
-    def open_shortened(name, **options):
-        return AutoConfig.from_pretrained(name, num_hidden_layers=config.layers, trust_remote_code=False, **options)
+    open_shortened = partial(AutoConfig.from_pretrained, num_hidden_layers=config.layers, trust_remote_code=False)
     open_tokenizer = partial(AutoTokenizer.from_pretrained, trust_remote_code=False)
     with loading(source, **_TEXT_ERROR), tempfile.TemporaryDirectory() as folder:
         load_from_hub(open_tokenizer, source, **_TEXT_ERROR).save_pretrained(folder)
@@ -355,7 +340,8 @@ def load_original(
     encoder = _text_encoder(config.text, _text_source(path, config.text.pretrained, text))
     with reading(path, "has a config of a network that cannot be built", "copy it again"):
         model = PublishedNetwork(replace(config, text=encoder.config), encoder)
-    weights,unused = from_original_weights(checkpoint["model"], model, path)
+    weights,unused = fitting_weights(checkpoint["model"], model, original_names(model), UNUSED_WEIGHTS, path)
     model.load_state_dict(weights)
-    model.original = Original(str(path), checkpoint.get("epoch", -1), checkpoint["config"], unused)
+    unused_weights = {name: checkpoint["model"][name] for name in unused}
+    model.original = Original(str(path), checkpoint.get("epoch", -1), checkpoint["config"], unused_weights)
     return model.to(device).eval()

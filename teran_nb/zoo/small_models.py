@@ -42,9 +42,15 @@ def _small_vocabulary(special, space="▁", suffix=""):
     last_letters = [letter + suffix for letter in letters] if suffix else []
     return {token: i for i,token in enumerate([*special, *letters, *last_letters])}
 
+def _without_merges(class_name, special, added=(), space="▁", suffix="", **options):
+    "A tokenizer that joins letters to pieces, and has no pieces of two letters."
+    vocab = _small_vocabulary(special, space, suffix)
+    tokenizer = getattr(transformers, class_name)(vocab=vocab, merges=[], **options)
+    if added: tokenizer.add_special_tokens({"additional_special_tokens": [*added]})
+    return tokenizer
+
 def _clip_tokenizer():
-    vocab = _small_vocabulary(["<|startoftext|>","<|endoftext|>"], suffix="</w>")
-    return transformers.CLIPTokenizer(vocab=vocab, merges=[], model_max_length=64)
+    return _without_merges("CLIPTokenizer", ["<|startoftext|>","<|endoftext|>"], suffix="</w>", model_max_length=64)
 
 def _xlm_roberta_tokenizer():
     pieces = ["<s>","<pad>","</s>","<unk>","▁",*_LETTERS[:-8],"<mask>"]
@@ -55,16 +61,6 @@ def _chinese_tokenizer():
     vocab.update({f"##{letter}": len(vocab) + i for i,letter in enumerate(_LETTERS)})
     return transformers.BertTokenizer(vocab=vocab, model_max_length=64)
 
-def _sentencepiece_tokenizer(class_name, special=_GEMMA, added=()):
-    tokenizer = getattr(transformers, class_name)(vocab=_small_vocabulary(special), merges=[])
-    if added: tokenizer.add_special_tokens({"additional_special_tokens": [*added]})
-    return tokenizer
-
-def _qwen_tokenizer(added):
-    tokenizer = transformers.Qwen2Tokenizer(vocab=_small_vocabulary(["Ċ"], space="Ġ"), merges=[])
-    tokenizer.add_special_tokens({"additional_special_tokens": [*added]})
-    return tokenizer
-
 _CHAT = "<|im_start|>","<|im_end|>","<|vision_start|>","<|vision_end|>","<|image_pad|>"
 _TILES = [f"<row_{k//6 + 1}_col_{k%6 + 1}>" for k in range(36)] # Places of the tiles of a large picture
 _TILED = "<image>","<fake_token_around_image>","<end_of_utterance>","<global-img>",*_TILES
@@ -73,17 +69,17 @@ _TOKENIZERS = {
     "metaclip_2": _xlm_roberta_tokenizer,
     "chinese_clip": _chinese_tokenizer,
     "altclip": _xlm_roberta_tokenizer,
-    "siglip": partial(_sentencepiece_tokenizer, "GemmaTokenizer"),
-    "siglip2": partial(_sentencepiece_tokenizer, "Siglip2Tokenizer"),
+    "siglip": partial(_without_merges, "GemmaTokenizer", _GEMMA),
+    "siglip2": partial(_without_merges, "Siglip2Tokenizer", _GEMMA),
     "aimv2": _clip_tokenizer,
-    "tipsv2": partial(_sentencepiece_tokenizer, "Tipsv2Tokenizer", ("<pad>","<unk>")),
+    "tipsv2": partial(_without_merges, "Tipsv2Tokenizer", ["<pad>","<unk>"]),
     "blip": _chinese_tokenizer,
     "clipseg": _clip_tokenizer,
     "owlvit": _clip_tokenizer,
     "vision-text-dual-encoder": _chinese_tokenizer,
-    "colpali": partial(_sentencepiece_tokenizer, "GemmaTokenizer", added=["<image>"]),
-    "colqwen2": partial(_qwen_tokenizer, _CHAT),
-    "colmodernvbert": partial(_qwen_tokenizer, _TILED),
+    "colpali": partial(_without_merges, "GemmaTokenizer", _GEMMA, ["<image>"]),
+    "colqwen2": partial(_without_merges, "Qwen2Tokenizer", ["Ċ"], _CHAT, space="Ġ"),
+    "colmodernvbert": partial(_without_merges, "Qwen2Tokenizer", ["Ċ"], _TILED, space="Ġ"),
 }
 TOY_FAMILIES = tuple(_TOKENIZERS) # Families that `toy_parts` knows
 _LATE = TOY_FAMILIES[-3:] # Those with late interaction, which hold a vision-language model
@@ -112,8 +108,9 @@ _RANDOM_VISION = {**_SIZES, "image_size": 32, "patch_size": 8}
 _VISION_CHANGES = {"siglip2": {**_SIZES, "patch_size": 8, "num_patches": 16},
                    "tipsv2": {**_RANDOM_VISION, "mlp_ratio": 2},
                    "vision-text-dual-encoder": {**_RANDOM_VISION, "model_type": "vit"}}
-_TEXT_CHANGES = {"altclip": {"project_dim": 24, "max_position_embeddings": 66},
-                 "blip": {"encoder_hidden_size": 32}, "vision-text-dual-encoder": {"model_type": "bert"}, "siglip": {"projection_size": 32}, "siglip2": {"projection_size": 32}}
+_TEXT_CHANGES = {"altclip": {"project_dim": 24, "max_position_embeddings": 66}, "blip": {"encoder_hidden_size": 32},
+                 "siglip": {"projection_size": 32}, "siglip2": {"projection_size": 32},
+                 "vision-text-dual-encoder": {"model_type": "bert"}}
 
 def _dual_config(kind, text):
     "Settings of a model with a text side and a vision side."
@@ -213,13 +210,6 @@ def small_clip(
     return model,tokenizer,processor
 
 # %% ../../nbs/zoo/07_small_models.ipynb #8766bd30
-def _pixels(collection, processor, show_progress_bar):
-    "The model's inputs for all pictures, in half precision to hold them in memory, `(images, 3, size, size)`."
-    pixels = []
-    for i in progress(range(len(collection)), "read pictures", disable=not show_progress_bar):
-        pixels.append(processor(collection[i].pixels(), return_tensors="pt").pixel_values.half())
-    return torch.cat(pixels)
-
 def _draw_captions(captions, rows, count, rng):
     "Random captions of some images, and the row of each one's image among these: [0, 0, 1, ...]."
     chosen = [rng.permutation(captions.of(i))[:count] for i in rows]
@@ -238,7 +228,10 @@ def train_clip(
     captions = collection.captions
     rng = np.random.default_rng(config.seed)
     model,tokenizer,processor = small_clip(captions.texts, config)
-    pixels = _pixels(collection, processor, show_progress_bar)
+    pixels = [] # all pictures, in half precision to hold them in memory
+    for i in progress(range(len(collection)), "read pictures", disable=not show_progress_bar):
+        pixels.append(processor(collection[i].pixels(), return_tensors="pt").pixel_values.half())
+    pixels = torch.cat(pixels)
     device = pick_device(device)
     model = model.to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), config.learning_rate, weight_decay=.1)

@@ -25,7 +25,7 @@ from ..model.regions import RegionBatch, RegionConfig, StackConfig
 from ..model.joint import Joint, JointConfig
 from ..model.network import Network, NetworkConfig
 from ..model.saving import load_weights
-from .originals import open_checkpoint, require_tensors, require_weights, unused_by
+from .originals import first_prefixes, fitting_weights, open_checkpoint, require_tensors
 
 # %% ../../nbs/zoo/04_uniter.ipynb #877371ed
 def centred(
@@ -155,20 +155,20 @@ def _our_names(content, path):
     "All weights as float32, by today's names of BERT's LayerNorm, with a ranking layer."
     require_tensors(content, path)
     today = {"gamma": "weight", "beta": "bias"}
-    weights = {re.sub(r"(gamma|beta)$", lambda m: today[m[0]], name): weight.float() for name,weight in content.items()}
+    weights = {re.sub(r"(gamma|beta)$", lambda m: today[m[0]], name): content[name].float() for name in sorted(content)}
     for part in ("weight","bias"):
         matching = weights.get(f"itm_output.{part}")
         if matching is not None and matching.ndim: weights.setdefault(f"rank_output.{part}", matching[1:2])
     return weights
 
 def _network_of(weights, path):
-    "The configuration that the shapes of the weights tell, and the sizes of the tables of pieces and positions."
+    "The configuration that the shapes of the weights tell."
     def shape(name):
         name = f"uniter.{name}.weight"
         if name not in weights or weights[name].ndim != 2:
             raise ValueError(f"{path} lacks {name}, so it is no UNITER; copy it again")
         return weights[name].shape
-    pieces,width = shape("embeddings.word_embeddings")
+    width = shape("embeddings.word_embeddings")[1]
     positions = shape("embeddings.position_embeddings")[0]
     feed_forward = shape("encoder.layer.0.intermediate.dense")[0]
     features = shape("img_embeddings.img_linear")[1]
@@ -179,12 +179,11 @@ def _network_of(weights, path):
                          "copy it again, or ask for one of the published sizes")
     heads = width//_HEAD_WIDTH
     text = TextConfig(layers=0, dim=width, heads=heads, feed_forward=feed_forward, dropout=0., max_tokens=positions)
-    config = NetworkConfig(
+    return NetworkConfig(
         text, RegionConfig(features, stack=StackConfig(0)), width, StackConfig(0),
         training_heads=("joint",), ranking_head="joint", joint=JointConfig(layers, heads, width, feed_forward))
-    return config,pieces,positions
 
-def _embeddings(config, pieces, positions, source, path):
+def _embeddings(config, pieces, source, path):
     "A text encoder without layers, and the tokenizer of `source`."
     open_tokenizer = partial(AutoTokenizer.from_pretrained, trust_remote_code=False)
     tokenizer = load_from_hub(open_tokenizer, source, *_TOKENIZER)
@@ -192,7 +191,8 @@ def _embeddings(config, pieces, positions, source, path):
         raise ValueError(f"{path} has embeddings of {pieces} pieces, and the tokenizer of {source!r} knows "
                          f"{len(tokenizer)}; say the folder of its own by `text=`")
     bert = BertConfig(vocab_size=pieces, hidden_size=config.dim, num_hidden_layers=0, num_attention_heads=config.heads,
-                      intermediate_size=config.feed_forward, max_position_embeddings=positions, hidden_dropout_prob=0.)
+                      intermediate_size=config.feed_forward, max_position_embeddings=config.max_tokens,
+                      hidden_dropout_prob=0.)
     with loading(source, *_TOKENIZER), tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         bert.save_pretrained(folder)
@@ -206,15 +206,10 @@ def is_uniter(
     return isinstance(content, dict) and any(str(name).startswith("uniter.") for name in content)
 
 # %% ../../nbs/zoo/04_uniter.ipynb #ca46f2b0
-def _uniter_names(
-    model:UniterNetwork, # The model whose weights are named
-) -> dict: # Our name to the published one
+def _uniter_names(model):
     "The names of a model's weights in a published checkpoint; weights without such a name are left out."
-    names = {}
-    for name in model.state_dict():
-        prefix = next((prefix for prefix in _UNITER_NAMES if name.startswith(prefix)), None)
-        if prefix: names[name] = _UNITER_NAMES[prefix] + name.removeprefix(prefix)
-    return names
+    prefix_of = first_prefixes(model.state_dict(), _UNITER_NAMES)
+    return {name: _UNITER_NAMES[prefix] + name.removeprefix(prefix) for name,prefix in prefix_of.items()}
 
 def load_uniter(
     path:str|Path, # Such as `uniter-base.pt`, pretrained or fine-tuned for retrieval
@@ -227,16 +222,12 @@ def load_uniter(
         raise ValueError(f"{path} is no checkpoint of UNITER: none of its weights is named uniter.*; "
                          "choose a file such as uniter-base.pt")
     weights = _our_names(content, path)
-    config,pieces,positions = _network_of(weights, path)
-    model = UniterNetwork(config, _embeddings(config.text, pieces, positions, str(text or "bert-base-cased"), path))
-    names = _uniter_names(model)
-    our_weights = model.state_dict()
-    model.unused_weights = unused_by(sorted(weights), _UNUSED)
-    shapes = {theirs: our_weights[ours].shape for ours,theirs in names.items()}
-    require_weights(weights, shapes, model.unused_weights, path)
-    for ours,theirs in names.items(): our_weights[ours] = weights[theirs]
+    config = _network_of(weights, path)
+    pieces = len(weights["uniter.embeddings.word_embeddings.weight"])
+    model = UniterNetwork(config, _embeddings(config.text, pieces, str(text or "bert-base-cased"), path))
+    our_weights,model.unused_weights = fitting_weights(weights, model, _uniter_names(model), _UNUSED, path)
     our_weights["regions.kind"] = weights["uniter.embeddings.token_type_embeddings.weight"][1]
-    model.load_state_dict(our_weights)
+    model.load_state_dict(model.state_dict() | our_weights)
     model.name = Path(path).stem
     return model.to(device).eval()
 
@@ -248,7 +239,7 @@ def uniter_config(
     path = user_path(path)
     if path.is_file():
         content = open_checkpoint(path)
-        return _network_of(_our_names(content, path), path)[0] if is_uniter(content) else None
+        return _network_of(_our_names(content, path), path) if is_uniter(content) else None
     file = next((file for file in (path/"model/config.json",path/"config.json") if file.is_file()), None)
     saved = read_json(file, dict) if file else {}
     if saved.get("kind") != "UniterNetwork": return None

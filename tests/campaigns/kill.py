@@ -25,7 +25,7 @@ from teran_nb.core.processes import seed_everything
 from teran_nb.core.files import digest, read_json, write_json
 from teran_nb.data.convert import Source, convert
 from teran_nb.data.features import Features, FeatureWriter
-from teran_nb.training.learner import fit
+from teran_nb.training.learner import Learner
 from teran_nb.training.recipe import TrainConfig
 from teran_nb.measure.relevance import rouge_l
 from teran_nb.model.saving import load_or_encode
@@ -88,7 +88,7 @@ def training(folder, inputs):
     seed_everything(0)
     model = Network.build(TINY, world.captions.texts)
     os.environ["TERAN_NB_HOME"] = str(folder / "home")
-    fit(model, world, world, CONFIG, folder / "run", device="cpu")
+    Learner(model, world, world, CONFIG, folder / "run", device="cpu").fit()
 
 
 def trained_state(folder):

@@ -127,12 +127,12 @@ def linear(folder, n):
 def million_images(folder, n):
     "A store with a million images opens at once and finds the last one."
     with FeatureWriter(folder / "store", "toy", dim=2, boxes=False) as w:  # `add` would take minutes
-        w.put("offsets", np.arange(1, MILLION + 1, dtype="<i8"))
-        w.put("values", np.zeros((MILLION, 2), "<f2"))
-        w.ids, w.total = {f"im{i}": 1 for i in range(MILLION)}, MILLION
-        names = [name.encode() for name in w.ids]
-        w.put("image_ids", np.frombuffer(b"".join(names), np.uint8))
-        w.put("image_ids_ends", np.cumsum([len(name) for name in names], dtype="<i8"))
+        w._put("offsets", np.arange(1, MILLION + 1, dtype="<i8"))
+        w._put("values", np.zeros((MILLION, 2), "<f2"))
+        names = [f"im{i}".encode() for i in range(MILLION)]
+        w.ids, w.total = set(names), MILLION
+        w._put("image_ids", np.frombuffer(b"".join(names), np.uint8))
+        w._put("image_ids_ends", np.cumsum([len(name) for name in names], dtype="<i8"))
     start = time.process_time()
     store = Features(folder / "store")
     assert len(store[f"im{MILLION - 1}"]) == 1

@@ -35,9 +35,9 @@ from teran_nb.data.words import read_phrases, stop_words
 from teran_nb.data.pictures import read_picture
 from teran_nb.data.provenance import open_provenance, provenance, save_provenance
 from teran_nb.measure.spice import Tuples, read_synonyms
-from teran_nb.training.learner import fit, read_checkpoint
+from teran_nb.training.learner import Learner, read_checkpoint
 from teran_nb.training.recipe import Recipe, TrainConfig, recipe
-from teran_nb.measure.results import Measured, Result, answered, read_result
+from teran_nb.measure.results import Measured, Result, answered_by_both, read_result
 from teran_nb.measure.relevance import read_relevance, rouge_l, spice
 from teran_nb.training.runs import Run, _origin
 from teran_nb.look.website import _previous_files
@@ -202,7 +202,7 @@ def make_run(folder):
     world = toy_collection(folder.parent / "toy", pictures=False)
     model = Network.build(TINY, world.captions.texts)
     config = TrainConfig(epochs=1, batch_size=8, captions_per_image=2)
-    fit(model, world, world, config, folder, device="cpu")
+    Learner(model, world, world, config, folder, device="cpu").fit()
     saved = {"recipe": asdict(Recipe(scale="tiny", network=TINY, train=config)), "data": {"data": "toy"}, "sums": {}, "own_code": {}}
     (folder / "run.json").write_text(json.dumps(saved))
     shutil.rmtree(folder.parent / "toy")
@@ -344,7 +344,7 @@ def measured(folder):
     "What a run reached, as it is read by a table and by a claim."
     results = read_measured([folder])
     line = Measured({"t2i_r1": 0.5}, {"run": str(folder)})
-    answered(line, "t2i_r1")
+    answered_by_both(line, line, "t2i_r1")
     return results
 
 
