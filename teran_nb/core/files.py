@@ -12,7 +12,7 @@ __all__ = ['user_path', 'project_path', 'home', 'require_file', 'most_unpacked',
 import errno, gzip, hashlib, json, os, shutil, tempfile, time, zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -72,8 +72,10 @@ class _Limited(gzip.GzipFile):
     "Unpacks a file; more than the limit is an error."
     def read(self, size=-1): return self._bounded(super().read, size)
     def readline(self, size=-1): return self._bounded(super().readline, size)
+    @cached_property
+    def most(self): return most_unpacked(Path(self.name).stat().st_size)
     def _bounded(self, read, size):
-        left = most_unpacked(Path(self.name).stat().st_size) - self.tell()
+        left = self.most - self.tell()
         data = read(size if 0 <= size <= left else left + 1)
         if len(data) <= left: return data
         raise ValueError(f"{self.name} unpacks to more than fifty times its size; if you trust it, unpack it and name the "

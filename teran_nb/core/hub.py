@@ -25,7 +25,6 @@ from transformers.utils import logging as transformers_logging
 from .config import one_of
 from .files import digest, read_json, reading, require_file, user_path
 
-
 # %% ../../nbs/core/06_hub.ipynb #07e1abc9
 _forbidden = ContextVar("forbidden", default="") # Why nothing is downloaded; empty if it may be
 

@@ -170,7 +170,6 @@ def small_jpeg(
     small.save(file, "JPEG", quality=85, optimize=True)
     return file.getvalue()
 
-
 # %% ../../nbs/core/03_show.ipynb #272b9cd0
 def _two_decimals(value):
     "A number without a negative zero."

@@ -315,7 +315,6 @@ def renamed(self:Captions,
     names = [matched.get(name, name) for name in self.image_ids]
     return self if names == self.image_ids else replace(self, image_ids=names)
 
-
 # %% ../../nbs/data/00_captions.ipynb #ab2b303c
 def read_names(
     path:str|Path, # Text file with one name a line

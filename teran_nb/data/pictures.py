@@ -227,7 +227,6 @@ def picture_size(
     "Width and height of an upright picture."
     with open_image(require_file(path)) as picture: return _upright_size(picture, picture.size)
 
-
 # %% ../../nbs/data/01_pictures.ipynb #98a22148
 def read_tags(
     path:str|Path, # Picture file

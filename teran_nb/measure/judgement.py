@@ -127,7 +127,7 @@ def rouge_of(
     sentences:Sequence[str], # Sentences about one image
     references:Sequence[str], # The captions of the image
 ) -> np.ndarray: # In [0,1], `(sentences,)`
-    "ROUGE-L of some sentences, by words without case and punctuation; the tokeniser of COCO's evaluation splits one caption in thirty otherwise."
+    "ROUGE-L of some sentences, by words without case and punctuation; the tokeniser of COCO's evaluation splits some words otherwise."
     def words(text): return " ".join(word for word,_,_ in matching_words(text))
     return next(rouge_blocks([words(text) for text in sentences], [[words(text) for text in references]], np.float64, 1))[:,0]
 

@@ -253,7 +253,10 @@ def sources_digest(
     return digest(_state(sources, extractor))[:16]
 
 # %% ../../nbs/photos/06_prepare.ipynb #7a036149
-_Sealed = TypedDict("_Sealed", {"content": dict, "self": str}) # with the digest of the content
+_Manifest = TypedDict("_Manifest", {
+    "sources": dict, "extractor": str, "commit": str, "notes": list[list[str]], # a note is a file and a remark
+    "counts": dict[str,int|float|str], "left_out": dict[str,str]})
+_Sealed = TypedDict("_Sealed", {"content": _Manifest, "self": str}) # with the digest of the content
 
 def _manifest_of(output):
     "What `collection.json` of a folder holds; empty where there is none. Another checksum is refused (ValueError)."

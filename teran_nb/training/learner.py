@@ -373,7 +373,6 @@ class Learner:
         if self.accelerator.num_processes == 1: return flag
         return bool(gather(torch.tensor([int(flag)], device=self.accelerator.device)).any())
 
-
 # %% ../../nbs/training/02_learner.ipynb #40b5dd44
 @patch
 def train_batch(self:Learner,
