@@ -124,7 +124,7 @@ def open_provenance(
     features = {}
     if "limit" in content:
         path = folder/"provenance.safetensors"
-        tensors = load_tensors(path, _COPY_MODEL)
+        tensors = load_tensors(path, _COPY_MODEL, sealed=True)
         with reading(path, "holds no mean, std and directions", _COPY_MODEL):
             features = {name: tensors[name].numpy() for name in _ARRAYS} | {"limit": content["limit"]}
     spec = content.get("spec")

@@ -252,7 +252,7 @@ def _open_encoded(path, collection):
     "The encoded images of a collection."
     cure = "remove it, and it is made again"
     with reading(path, "is damaged", cure):
-        tensors = load_tensors(path, cure)
+        tensors = load_tensors(path, cure, sealed=True)
         parts = Packed(tensors["values"], tensors["offsets"])
         boxes = Packed(tensors["boxes"], parts.offsets) if "boxes" in tensors else None
         return Encoded(tensors["whole"], parts, list(collection.image_ids), boxes=boxes, sizes=tensors.get("sizes"),

@@ -273,6 +273,7 @@ def _open_prepared(output, state):
     if manifest.get("sources") != state:
         raise FileExistsError(f"{output} is there already and was made of something else, "
                               "or its pictures have changed since; choose another output, or remove it")
+    for name in ("sizes.json","sources.json"): (output/name).unlink(missing_ok=True) # were needed to continue
     return Prepared(output, manifest)
 
 # %% ../../nbs/photos/06_prepare.ipynb #fb2951aa
@@ -369,7 +370,6 @@ def prepare(
             remove_leftovers(work)
             _make(sources, state, work, make_features, show_progress_bar)
             os.replace(work, output)
-            for name in ("sizes.json","sources.json"): (output/name).unlink(missing_ok=True) # needed to continue, until now
         except BaseException: # work with features is kept
             if is_ours and not is_begun(): shutil.rmtree(work, ignore_errors=True)
             raise

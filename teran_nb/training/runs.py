@@ -71,7 +71,8 @@ class Run(MarkdownRepr):
         if not path.is_file(): return History(select=self.recipe.train.select)
         epochs = []
         for where,epoch in read_json_lines(path, dict[str,float]):
-            if "epoch" not in epoch: raise ValueError(f"{where} has no epoch; copy the log again")
+            missing = {"epoch",self.recipe.train.select} - set(epoch)
+            if missing: raise ValueError(f"{where} has no {min(missing)}; copy the log again")
             epochs.append(epoch)
         return History(epochs, self.recipe.train.select)
     @property
