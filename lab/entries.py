@@ -98,6 +98,7 @@ def entry_path(
 def _checked_entry(content, path):
     "Content of the right shape; otherwise the first fault is named (ValueError)."
     try: entry = Entry.model_validate(content)
+    except UnicodeEncodeError as e: raise ValueError(f"{path}: a text holds half of a character ({e}); correct it") from None
     except ValidationError as e:
         fault = e.errors()[0]
         place = ".".join(map(str, fault["loc"])) or "Entry"
