@@ -201,10 +201,12 @@ def learning_rate_at(
     step:int, # From 0
     per_epoch:int, # Steps of an epoch
 ) -> float: # Learning rate of that step
-    "The learning rate of a step: a linear warm-up times a schedule."
-    rise = min(1, (step+1)/config.warmup_steps) if config.warmup_steps else 1
+    "The learning rate of a step: a linear warm-up, of half the steps at most, times a schedule."
+    steps = per_epoch*config.epochs
+    warmup = min(config.warmup_steps, steps//2) # with few images a training would end within it
+    rise = min(1, (step+1)/warmup) if warmup else 1
     share = RATE_SCHEDULES[config.schedule]
-    return config.learning_rate*rise*share(config, step//per_epoch, step, per_epoch*config.epochs)
+    return config.learning_rate*rise*share(config, step//per_epoch, step, steps)
 
 def _pooling_at(
     config:TrainConfig, # With `start_pooling` and `start_epochs`

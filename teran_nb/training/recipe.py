@@ -54,7 +54,7 @@ class TrainConfig:
     optimizer:Literal["adam","adamw"]="adam" # `adam` (TERN, TERAN), or `adamw` with UNITER's settings
     schedule:str="step" # In `RATE_SCHEDULES`: `step` (TERAN), `constant` (TERN), `cosine`, `linear` to 0 (UNITER, IAIS)
     decay_every:Positive=20 # Schedule `step`: the rate is divided by ten every so many epochs
-    warmup_steps:Count=0 # First steps of the optimizer, in which the rate rises linearly from 0
+    warmup_steps:Count=0 # First steps of the optimizer, in which the rate rises linearly from 0; at most half of all
     weight_decay:Annotated[float,Field(ge=0)]=.01 # Weight decay of the matrices, by `adamw`
     max_grad_norm:Annotated[float,Field(gt=0)]=2. # Largest norm of all gradients together; 1e9 for no clipping
     # loss
