@@ -131,7 +131,10 @@ def table_rows(
         cure = "save it again, or as CSV"
         with reading(path, "is not a workbook", cure):
             require_archive(path, cure)
-            table = pd.read_excel(path, header=None, dtype=str, keep_default_na=False, na_filter=False)
+            sheets = pd.read_excel(path, sheet_name=None, header=None, dtype=str, keep_default_na=False, na_filter=False)
+        (first,table),*others = sheets.items()
+        unread = [name for name,other in others if len(other)]
+        if unread: warn(f"{path}: only its first sheet, {first}, is read, and not {', '.join(unread)}")
         rows = _named_cells((f"row {i+1}",list(map(str, cells))) for i,cells in enumerate(table.itertuples(index=False, name=None)))
     else: rows = _named_cells(_text_cells(path))
     for where,row in rows:

@@ -218,7 +218,7 @@ class Collection:
     def _repr_markdown_(self):
         table = markdown_table(["split","images"], Counter(self.captions.splits or ["all"]*len(self)).items())
         links = "with" if self.captions.links else "without"
-        unused = len(set(self.features.image_ids) - set(self.all_captions.image_ids))
+        unused = len(set(self.features.image_ids) - set(self.all_captions.image_ids)) if self.part == "all" else 0
         text = f"{table}\n\n{len(self.captions):,} captions, {links} known links; {escape_markdown(self.features)}"
         return f"{text}; {unused:,} of its images have no captions and are not used" if unused else text
     @property
