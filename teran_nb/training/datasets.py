@@ -13,7 +13,7 @@ from typing import Any
 
 from fastcore.basics import patch
 
-from ..core.files import digest, home, project_path, read_json
+from ..core.files import digest, home, is_builtin, project_path, read_json
 from ..core.config import checked, one_of, warn
 from ..data.captions import PICTURE_SUFFIXES, Captions
 from ..data.caption_files import read_captions
@@ -113,10 +113,10 @@ def load_data(
     if several and captions: raise ValueError(f"several data have captions of their own; leave {captions} out")
     relevance = checked(relevance or {}, dict[str,dict[str,str]], "relevance",
                         "name files by split and kind: {'test': {'spice': 'file.npy'}}")
-    if data == "scenes":
+    if is_builtin(data, "scenes"):
         if captions: raise ValueError(f"scenes have captions of their own; leave {captions} out, or name a feature store")
         collection = scene_collection(**WORLDS[one_of(world, WORLDS, "world")])
-    elif data == "photos": collection = _open_photographs(captions, missing)
+    elif is_builtin(data, "photos"): collection = _open_photographs(captions, missing)
     elif several: collection = join_collections([load_data(each, missing=missing) for each in data])
     elif _holds_pictures(path): collection = _collection_of_pictures(path, captions, missing)
     elif not path.exists():
