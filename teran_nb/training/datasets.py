@@ -71,7 +71,7 @@ def photographs(
                                 f"its package; copy that folder to {here}, or name a folder of your own pictures")
     def texts_of(photo): return photo["translations"].get(language, ()) if language else photo["captions"]
     photos = read_json(folder/"photos.json")
-    one_of(language, ["",*photos[0]["translations"]], "language of the photographs")
+    if language: one_of(language, photos[0]["translations"], "language of the photographs")
     texts = []
     image_of = []
     about = {}
@@ -100,8 +100,8 @@ def _as_folder(data):
     return str(save_dataset(data))
 
 def load_data(
-    data:Any="scenes", # `scenes`; `photos`; a folder of a collection, of features or of pictures; a dataset; a list of these
-    captions:str="", # A captions file, for features or pictures; of `photos` a language: de, fr, hi, ja, ko, zh
+    data:Any="scenes", # `scenes`; `photos`, `photos:de`; a folder of a collection, features or pictures; a dataset; a list of these
+    captions:str="", # A captions file, for features or pictures
     world:str="scenes", # How many scenes are drawn, a name in `WORLDS`
     missing:str="refuse", # Images with captions and without features: `refuse` or `drop`
     relevance:dict|None=None, # Other relevances by split and kind, such as `{"test": {"spice": "spice_test.npy"}}`
@@ -116,7 +116,9 @@ def load_data(
     if is_builtin(data, "scenes"):
         if captions: raise ValueError(f"scenes have captions of their own; leave {captions} out, or name a feature store")
         collection = scene_collection(**WORLDS[one_of(world, WORLDS, "world")])
-    elif is_builtin(data, "photos"): collection = _open_photographs(captions, missing)
+    elif str(data).startswith("photos:") or is_builtin(data, "photos"):
+        if captions: raise ValueError(f"photos have captions of their own; leave {captions} out; a language is named by photos:de")
+        collection = _open_photographs(data.partition(":")[2], missing)
     elif several: collection = join_collections([load_data(each, missing=missing) for each in data])
     elif _holds_pictures(path): collection = _collection_of_pictures(path, captions, missing)
     elif not path.exists():
