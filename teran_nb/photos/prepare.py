@@ -16,7 +16,8 @@ from typing_extensions import TypedDict
 import numpy as np
 from pydantic import Strict
 
-from ..core.files import atomic, digest, file_stamps, locked, project_path, read_json, remove_leftovers, write_json
+from ..core.files import (
+    atomic, digest, file_stamps, is_builtin, locked, project_path, read_json, remove_leftovers, write_json)
 from ..core.config import Count, configuration, one_of, warn
 from ..core.processes import git_commit_hash
 from ..core.show import MarkdownRepr, escape_markdown, left_out_table, markdown_table, progress, small_jpeg
@@ -68,7 +69,7 @@ class Sources:
         if self.sizes == "pictures" and not self.pictures: raise ValueError("sizes='pictures' needs a folder of pictures")
     @property
     def picture_folder(self) -> Path|None:
-        if self.pictures == "example": return example_pictures()
+        if is_builtin(self.pictures, "example"): return example_pictures()
         return project_path(self.pictures) if self.pictures else None
     @property
     def captions_file(self) -> Path|None:

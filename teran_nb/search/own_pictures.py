@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ..core.config import one_of, warn
-from ..core.files import home, project_path, require_space, user_path, write_json
+from ..core.files import home, is_builtin, project_path, require_space, user_path, write_json
 from ..data.collection import Collection
 from ..data.features import Regions
 from ..data.words import STOP_WORDS
@@ -47,7 +47,7 @@ def open_models(
 # %% ../../nbs/search/06_own_pictures.ipynb #e54c3bd3
 def prepare_own(
     models:Mapping[str,Encoder], # From `open_models`
-    pictures:str="example", # Folder of pictures; `photos`: the open photographs of this library; `example` draws some
+    pictures:str|Path="example", # Folder of pictures; `photos`: the open photographs of this library; `example` draws some
     extractor:str="", # What finds the regions, such as `windows`, as in `build_extractor`; empty: the one of the models' training
     settings:dict|None=None, # Settings of that extractor, such as `{"size": 352}`
     output:str|Path="", # Folder for regions and vectors; empty: a folder in `home()`
@@ -63,8 +63,8 @@ def prepare_own(
     sample = Regions("sample", np.zeros((1,regions_by.dim), np.float32), None, None, extractor=regions_by.name)
     for model in readers: model.check_regions(sample)
     about,name = None,user_path(str(pictures)).resolve().name or "pictures"
-    if pictures == "example": pictures = example_pictures()
-    if pictures == "photos": pictures,_,about = photographs()
+    if is_builtin(pictures, "example"): pictures = example_pictures()
+    if is_builtin(pictures, "photos"): pictures,_,about = photographs()
     sources = Sources(str(pictures))
     place = project_path(output) if output else home()/"mine"
     require_space(place)

@@ -23,6 +23,7 @@ from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
 from ..model.single_stream import WordRelations, word_relations
 from ..zoo.papers import PUBLISHED
+from ..measure.relevance import relevances_of
 from ..measure.results import Measured, Result, registered_metrics
 from ..measure.retrieval import ranks
 from ..measure.pairs import context_scores
@@ -170,7 +171,7 @@ def _test_once(made, runs, data, device):
     if stored.get("of") == tested_on and not registered_metrics(): return stored
     pairs = scene_pairs(test) if is_drawn(test) else None
     row = name if name in recipe_names() else ""
-    result = evaluate_runs(runs, test, device, row=row, changes=made.test, relevance=test.relevance(), pairs=pairs, relations=True)[1]
+    result = evaluate_runs(runs, test, device, row=row, changes=made.test, relevance=relevances_of(test), pairs=pairs, relations=True)[1]
     ranked = ranks(result.sim, test.captions.image_of)
     by_query = {"t2i": ranked.t2i.tolist(), "i2t": ranked.i2t.tolist()}
     tested = {"of": tested_on, "metrics": result.metrics, "about": result.about, "ranks": by_query}

@@ -11,9 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fastcore.basics import patch
-
-from ..core.files import digest, home, project_path, read_json
+from ..core.files import digest, home, is_builtin, project_path, read_json
 from ..core.config import checked, one_of, warn
 from ..data.captions import PICTURE_SUFFIXES, Captions
 from ..data.caption_files import read_captions
@@ -22,7 +20,7 @@ from ..data.collection import Collection, join_collections
 from ..data.hf_datasets import save_dataset
 from ..scenes.scenes import scene_collection
 from ..photos.prepare import Sources, prepare, sources_digest
-from ..measure.relevance import Relevance, read_relevance, rouge_l, spice
+from ..measure.relevance import relevances_of
 
 # %% ../../nbs/training/03_datasets.ipynb #bd3d5234
 WORLDS = { # Numbers of train, val and test scenes, and the seed
@@ -71,7 +69,7 @@ def photographs(
                                 f"its package; copy that folder to {here}, or name a folder of your own pictures")
     def texts_of(photo): return photo["translations"].get(language, ()) if language else photo["captions"]
     photos = read_json(folder/"photos.json")
-    one_of(language, ["",*photos[0]["translations"]], "language of the photographs")
+    if language: one_of(language, photos[0]["translations"], "language of the photographs")
     texts = []
     image_of = []
     about = {}
@@ -100,8 +98,8 @@ def _as_folder(data):
     return str(save_dataset(data))
 
 def load_data(
-    data:Any="scenes", # `scenes`; `photos`; a folder of a collection, of features or of pictures; a dataset; a list of these
-    captions:str="", # A captions file, for features or pictures; of `photos` a language: de, fr, hi, ja, ko, zh
+    data:Any="scenes", # `scenes`; `photos`, `photos:de`; a folder of a collection, features or pictures; a dataset; a list of these
+    captions:str="", # A captions file, for features or pictures
     world:str="scenes", # How many scenes are drawn, a name in `WORLDS`
     missing:str="refuse", # Images with captions and without features: `refuse` or `drop`
     relevance:dict|None=None, # Other relevances by split and kind, such as `{"test": {"spice": "spice_test.npy"}}`
@@ -113,10 +111,12 @@ def load_data(
     if several and captions: raise ValueError(f"several data have captions of their own; leave {captions} out")
     relevance = checked(relevance or {}, dict[str,dict[str,str]], "relevance",
                         "name files by split and kind: {'test': {'spice': 'file.npy'}}")
-    if data == "scenes":
+    if is_builtin(data, "scenes"):
         if captions: raise ValueError(f"scenes have captions of their own; leave {captions} out, or name a feature store")
         collection = scene_collection(**WORLDS[one_of(world, WORLDS, "world")])
-    elif data == "photos": collection = _open_photographs(captions, missing)
+    elif str(data).startswith("photos:") or is_builtin(data, "photos"):
+        if captions: raise ValueError(f"photos have captions of their own; leave {captions} out; a language is named by photos:de")
+        collection = _open_photographs(data.partition(":")[2], missing)
     elif several: collection = join_collections([load_data(each, missing=missing) for each in data])
     elif _holds_pictures(path): collection = _collection_of_pictures(path, captions, missing)
     elif not path.exists():
@@ -131,34 +131,8 @@ def load_data(
     collection.features.verify()
     collection.description = description(data, captions, world)
     collection.source = {"data": data, "captions": str(captions), "world": world, "missing": missing, "relevance": relevance}
-    for split in relevance: collection.relevance(split) # a wrong file or a missing Java is found now
+    for split in relevance: relevances_of(collection, split) # a wrong file or a missing Java is found now
     return collection
-
-# %% ../../nbs/training/03_datasets.ipynb #877bcd40
-_RELEVANCES = ("rouge","spice")
-_MOST_PAIRS = 500_000_000 # Pairs of caption and image for which ROUGE-L is computed: 2 GB, four times COCO's test split
-
-@patch
-def relevance(self:Collection,
-    split:str="all", # Name of a split, or `all`
-) -> list[Relevance]: # ROUGE-L first, where it is computed
-    "Every relevance of a split: ROUGE-L, unless a file gives it or the split is too large, then those that `load_data` was told."
-    if split != "all": return self.split(split).relevance()
-    captions,split = self.captions,self.part
-    in_use = captions if len(self.all_captions) > len(captions) else None
-    files = self.source.get("relevance", {}).get(split, {})
-    relevances = []
-    if "rouge" not in files and len(captions)*len(captions.image_ids) <= _MOST_PAIRS: relevances.append(rouge_l(captions))
-    for name,file in files.items():
-        one_of(name, _RELEVANCES, f"relevance of the {split} split")
-        path = project_path(file)
-        if file == "program" and name != "rouge": relevances.append(spice(captions))
-        elif not path.is_file():
-            raise FileNotFoundError(f"no {name} relevance of the {split} split in {path}; name the file, or leave it out")
-        elif name == "rouge" or not path.name.endswith((".jsonl",".jsonl.gz")):
-            relevances.append(read_relevance(path, self.all_captions, name, in_use))
-        else: relevances.append(spice(captions, path))
-    return relevances
 
 # %% ../../nbs/training/03_datasets.ipynb #cf24fc6c
 _TUPLES = "data/spice/scenes-test.jsonl.gz"

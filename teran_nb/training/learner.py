@@ -304,12 +304,15 @@ def _require_trainable(model, train, val, config, relevance):
         raise ValueError(f"batch_size={config.batch_size} leaves none of {n_images:,} images as hard negatives; choose a "
                          "smaller one, or train.joint.hard_negatives 0")
     select = config.select
-    names = [r.name for r in relevance] or ["rouge"]
+    names = ["rouge"] if relevance is None else [r.name for r in relevance]
     has_no_links = val.features.boxes is None or not any(val.captions.links or ())
-    if (select == "grounding" and has_no_links) or ("_ndcg_" in select and select.split("_ndcg_")[1] not in names):
+    is_missing = select == "grounding" and has_no_links
+    if select == "ndcg": is_missing = not names
+    if "_ndcg_" in select: is_missing = select.split("_ndcg_")[1] not in names
+    if is_missing:
         raise ValueError(f"select={select!r} cannot be measured on the validation split: grounding needs links and boxes, and its "
-                         f"relevances are {', '.join(names)}")
-    for r in relevance: r.require_captions(val.captions)
+                         f"relevances are {', '.join(names) or 'none'}; select another metric, such as rsum")
+    for r in relevance or []: r.require_captions(val.captions)
     if registered_metrics(): chance(val.captions.image_of, len(val)) # calls them once
 
 # %% ../../nbs/training/02_learner.ipynb #be1ac30d
@@ -325,7 +328,7 @@ class Learner:
         folder:str|Path, # The run's folder: last.pt, from which it goes on, model/, log.jsonl
         device:str="auto", # `auto`, `cpu` or `cuda`
         tensorboard:bool=False, # Also write TensorBoard files into the folder
-        relevance:Sequence[Relevance]=(), # Relevances of the validation captions, for NDCG; their ROUGE-L by default
+        relevance:Sequence[Relevance]|None=None, # Relevances of the validation captions, for NDCG; their ROUGE-L when None
     ):
         folder = user_path(folder)
         _require_trainable(model, train, val, config, relevance)
@@ -333,7 +336,7 @@ class Learner:
         require_space(folder, 8*sum(p.numel()*p.element_size() for p in model.parameters()))
         self.accelerator = make_accelerator(config.precision, pick_device(device))
         self.is_main = self.accelerator.is_main_process
-        if self.is_main: relevance = relevance or [rouge_l(val.captions)]
+        if relevance is None: relevance = [rouge_l(val.captions)] if self.is_main else []
         objective = Objective(model, config)
         self.prepared,self.optimizer = self.accelerator.prepare(objective, optimizer_of(objective, config)) # what accelerate runs
         self.objective = self.accelerator.unwrap_model(self.prepared) # what is saved

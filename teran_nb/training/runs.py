@@ -34,6 +34,7 @@ from ..zoo.uniter import UniterNetwork, begin_with_uniter, is_uniter, load_unite
 from ..zoo.dual import DualEncoder
 from ..zoo.conse import Conse
 from ..zoo.opening import hub_kind, pretrained_name
+from ..measure.relevance import relevances_of
 from ..measure.retrieval import PROTOCOLS, NdcgRule
 from ..measure.evaluation import Evaluation, ensemble, evaluate
 from .recipe import READS_END, Recipe, recipe, recipe_names
@@ -223,7 +224,7 @@ def _train_here(run, device, tensorboard):
     resume = (folder/"last.pt").is_file()
     model = _starting_model(recipe, data, folder, resume)
     model.provenance = provenance(data.train)
-    Learner(model, data.train, data.val, recipe.train, folder, device, tensorboard, data.relevance("val")).fit()
+    Learner(model, data.train, data.val, recipe.train, folder, device, tensorboard, relevances_of(data, "val")).fit()
 
 def _starting_model(recipe, data, folder, resume):
     "The model before its first step: random weights, those of a trained run, or those of a published UNITER."
@@ -401,7 +402,7 @@ def test(self:Run,
 ) -> Evaluation:
     "Test the models of the run, on the data that it was trained on or on others."
     data = data or self.training_data()
-    options = {"relevance": data.relevance(split), "changes": None if options.get("row") else self.recipe.test} | options
+    options = {"relevance": relevances_of(data, split), "changes": None if options.get("row") else self.recipe.test} | options
     return evaluate_runs(self, data.split(split), **options)[1]
 
 def trained_world(
