@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
-from typing_extensions import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -16,6 +15,7 @@ from scipy.special import stdtrit
 from teran_nb.core.config import one_of
 from teran_nb.core.files import digest, locked, project_path, read_json, write_json
 from teran_nb.data.collection import Collection
+from teran_nb.measure.evaluation import read_tested
 from teran_nb.measure.results import OF_SEED, OWN_LINE, Measured, Result, read_result
 from teran_nb.training.datasets import load_data
 from teran_nb.training.runs import Run
@@ -172,9 +172,6 @@ def _saved_table(path):
     return results
 
 
-_Tested = TypedDict("_Tested", {"metrics": dict[str,_Number|None], "about": TypedDict("_About", {"model": str})})  # What metrics.json holds
-
-
 def _saved_run(run):
     "Results of a run: one for each row that it was tested as."
     files = sorted(run.glob("metrics*.json"))
@@ -182,7 +179,7 @@ def _saved_run(run):
     trained = {"epochs": Run(run).recipe.train.epochs, "run": str(run)}
     results = []
     for path in files:
-        measured = read_json(path, _Tested, "test the run again")
+        measured = read_tested(path)
         metrics = {name: value for name, value in measured["metrics"].items() if value is not None}
         results.append(Measured(metrics, measured["about"] | trained))
     return results

@@ -10,12 +10,11 @@ __all__ = ['BOARD_RANKERS', 'BOARD_LOSSES', 'GRID_SEED', 'Line', 'paper_rows', '
 import itertools, math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple, NotRequired
+from typing import NamedTuple
 
 import pandas as pd
-from typing_extensions import TypedDict
 
-from ..core.files import digest, file_stamps, project_path, read_json, write_json
+from ..core.files import digest, file_stamps, project_path
 from ..core.config import one_of, override
 from ..data.collection import Collection, Image
 from ..scenes.minimal_pairs import is_drawn, scene_pairs
@@ -25,8 +24,8 @@ from ..model.single_stream import WordRelations, word_relations
 from ..zoo.papers import PUBLISHED
 from ..measure.relevance import relevances_of
 from ..measure.results import Measured, Result, registered_metrics
-from ..measure.retrieval import ranks
 from ..measure.pairs import context_scores
+from ..measure.evaluation import read_tested
 from .recipe import Recipe, recipe, recipe_names
 from .runs import Run, evaluate_runs, in_project, load_model, single_models, train
 
@@ -150,13 +149,6 @@ def _label(fields):
     return ", ".join(f"{name.rpartition('.')[2]} {value}" for name,value in fields.items())
 
 # %% ../../nbs/training/05_compare.ipynb #3641c44e
-_Tested = TypedDict("_Tested", { # a file of test metrics
-    "of": dict, # What was tested: data, split, relevance, and whether minimal pairs were scored
-    "metrics": dict[str,float|None],
-    "about": dict,
-    "grounding_about": NotRequired[dict[str,str]], # The rule of grounding, as `Evaluation.save` writes it
-    "ranks": dict[str,list[int]]}) # From 0, by direction and query
-
 def _test_once(made, runs, data, device):
     "The content of a line's file of test metrics, in its first run; other models, data or metrics are measured anew."
     name,test = made.name,data.test
@@ -166,18 +158,14 @@ def _test_once(made, runs, data, device):
     tested_on = {"data": data.description or {"data": data.name}, "split": test.name, "captions": digest(captions)[:16],
                  "relevance": [relevance,file_stamps(map(project_path, relevance.values()))],
                  "minimal pairs": is_drawn(test), "runs": [[run.folder.name,len(run.history.epochs)] for run in runs], "test": made.test}
-    stored = read_json(path, _Tested, "remove it, and the run is tested again") if path.is_file() else {}
+    stored = read_tested(path) if path.is_file() else {}
     # the cell of a metric of your own may have changed, so such metrics are always measured
     if stored.get("of") == tested_on and not registered_metrics(): return stored
     pairs = scene_pairs(test) if is_drawn(test) else None
     row = name if name in recipe_names() else ""
     result = evaluate_runs(runs, test, device, row=row, changes=made.test, relevance=relevances_of(test), pairs=pairs, relations=True)[1]
-    ranked = ranks(result.sim, test.captions.image_of)
-    by_query = {"t2i": ranked.t2i.tolist(), "i2t": ranked.i2t.tolist()}
-    tested = {"of": tested_on, "metrics": result.metrics, "about": result.about, "ranks": by_query}
-    if result.grounding is not None: tested["grounding_about"] = result.grounding.rule.describe()
-    write_json(path, tested)
-    return tested
+    result.save(path, of=tested_on)
+    return read_tested(path)
 
 def _about_training(made, run, choices):
     "How a run was trained, as a result's conditions."
@@ -232,7 +220,7 @@ def compare(
         runs = _train_line(made, data, output, device)
         tested = _test_once(made, runs, data, device)
         about = tested["about"] | line.about | _about_training(made, runs[0], chosen)
-        results[line.label] += (Measured(tested["metrics"], about, tested["ranks"]),)
+        results[line.label] += (Measured(tested["metrics"], about, tested.get("ranks")),)
     return Result(results)
 
 # %% ../../nbs/training/05_compare.ipynb #abe203b8
