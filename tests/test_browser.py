@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from conftest import ROOT
+from teran_nb.data.collection import Image
 from teran_nb.scenes.drawing import compose
 from teran_nb.training.datasets import load_data
 from teran_nb.measure.evaluation import evaluate
@@ -62,7 +63,7 @@ def pair(caption, words=36, regions=36, seed=0):
     cosines = torch.from_numpy(rng.uniform(-.2, .3, (regions, len(texts)))).float()
     if len(texts) > 1:
         cosines[0, 1], cosines[1, 1], cosines[2, 1] = .81, .62, .43
-    return Alignment([w for w, _ in texts], cosines, boxes, scene.size, caption, [s for _, s in texts], "scene-3", scene.picture)
+    return Alignment([w for w, _ in texts], cosines, boxes, scene.size, caption, [s for _, s in texts], Image("scene-3", picture=scene.picture))
 
 
 FIVE = ["a red kite above the small house", "two kittens on a wall, one asleep", "there is a boat", "a dog next to a tree and a car", "sunny day"]
@@ -184,7 +185,7 @@ def test_touch(five, offline):
 
 
 def test_hostile_text_is_text(offline, tmp_path):
-    a = replace(pair(HOSTILE), image_id=HOSTILE)
+    a = replace(pair(HOSTILE), image=Image(HOSTILE, picture=compose(3).picture))
     AlignmentView([replace(a, model_note=HOSTILE), a], [HOSTILE, "b"]).save(tmp_path / "hostile.html")
     page = offline(tmp_path / "hostile.html")
     page.locator(".word").nth(0).hover()
@@ -196,7 +197,7 @@ def test_hostile_text_is_text(offline, tmp_path):
 def test_words_left_out_other_scripts_and_many_regions(offline, tmp_path, screens):
     long = " ".join(f"word{j}" for j in range(200))
     odd = [pair("חתול אדום על הבית", words=3), pair("一只 红色 风筝"), pair("🪁 a kite 🐈"), pair("!"), pair(long, 200, 300), replace(pair("a kite"), boxes=None),
-           replace(pair("a kite"), picture=tmp_path / "gone.png")]
+           replace(pair("a kite"), image=Image("scene-3", path=tmp_path / "gone.png"))]
     AlignmentView(odd).save(tmp_path / "odd.html")
     page = offline(tmp_path / "odd.html")
     tabs, notes = page.locator("[role=tab]"), page.locator("#notes")

@@ -46,7 +46,7 @@ def test_the_home_directory(at_home):
     assert made["done"].open().picture_path("one").is_file()
     for open_model in (load_model, DualEncoder.from_pretrained):
         a = open_model("~/clip").align("~/photos/one.jpg", "a dog")
-        assert a.heat("dog").shape == (32, 48) and a.open_picture().size == (60, 40)
+        assert a.heat("dog").shape == (32, 48) and a.image.picture().size == (60, 40)
     kept = DualEncoder.from_pretrained("~/clip", cache_folder="~/kept")
     kept.encode_images(Collection.open("~/made"))
     assert [p.name for p in at_home.glob("*")].count("kept") == 1 and not list(Path.cwd().glob("~*"))

@@ -58,7 +58,7 @@ def test_train_explain_and_open_again(made, tmp_path, text, how):
         assert any("embeddings" in name for name in changed)
     picture = next(example_pictures(12).glob("*.JPG"))
     alignment = model.align(picture, "a red kite")
-    assert len(alignment.boxes) == len(alignment.cosines) and alignment.open_picture().size == Image.open(picture).size
+    assert len(alignment.boxes) == len(alignment.cosines) and alignment.image.picture().size == Image.open(picture).size
 
 
 @pytest.mark.slow

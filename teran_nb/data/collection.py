@@ -79,7 +79,7 @@ class Image:
     def has_picture(self) -> bool: return self._picture is not None or self.path is not None
     def picture(self) -> PIL.Image.Image:
         "The picture, upright and in RGB, opened at each call."
-        if callable(self._picture): return self._picture()
+        if callable(self._picture): return to_rgb(self._picture())
         if self._picture is not None: return upright(self._picture.copy())[0]
         if self.path is None:
             raise FileNotFoundError(f"the picture of image {self.id} is not here: it was given by its regions, or its "

@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'grid', 'new_axis', 'evenly', 'plain', 'wrapped', 'shortened', 'content_words', 'grey_stop_words',
-           'empty_figure', 'save_figure', 'picture_of', 'image_picture', 'draw_picture', 'crop', 'draw_box',
-           'points_wide', 'badge_fontsize', 'draw_credit', 'draw_boxes', 'badge_legend']
+           'empty_figure', 'save_figure', 'image_picture', 'draw_picture', 'crop', 'draw_box', 'points_wide',
+           'badge_fontsize', 'draw_credit', 'draw_boxes', 'badge_legend']
 
 # %% ../../nbs/look/00_figures.ipynb #b02ab06c
 import math, re, textwrap, unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -147,26 +147,19 @@ def save_figure(
     with atomic(path) as p: figure.savefig(p, format=kind, dpi=110, bbox_inches="tight", pad_inches=.06)
 
 # %% ../../nbs/look/00_figures.ipynb #8feae260
-def picture_of(
-    get:Callable, # Opens the picture, such as `alignment.open_picture` or `collection[7].picture`
-    size:tuple, # Width and height of the empty picture, pixels
+def image_picture(
+    image:Image, # An image
+    size:tuple|None=None, # Width and height of the empty picture, pixels; those of the image's regions by default
 ) -> tuple[PIL.Image.Image,str]: # A picture, and a note that is empty where the picture is the real one
-    "A picture, or an empty one and the reason."
+    "The picture of an image, or an empty one and the reason."
     note = "no picture"
     try:
-        picture = get()
-        if picture is not None: return picture,""
+        if image.has_picture: return image.picture(),""
     except FileNotFoundError: note = "the picture is not there"
     except (OSError,ValueError,SyntaxError): # Pillow's PNG reader raises the last
         note = "the picture cannot be read"
-    return PIL.Image.new("RGB", [max(1, round(float(v))) for v in size], "whitesmoke"),note
-
-def image_picture(
-    image:Image, # An image
-) -> tuple[PIL.Image.Image,str]: # A picture, and a note that is empty where the picture is the real one
-    "The picture of an image, or an empty one and the reason."
-    size = image.regions.size if image.regions else None
-    return picture_of(image.picture if image.has_picture else lambda: None, size or (320,240))
+    if size is None and image.regions: size = image.regions.size
+    return PIL.Image.new("RGB", [max(1, round(float(v))) for v in size or (320,240)], "whitesmoke"),note
 
 # %% ../../nbs/look/00_figures.ipynb #09e6c0a9
 _DRAWN_SIDE = 1600 # Longest side of a picture in a figure, pixels; matplotlib takes a minute for a photograph of 8,000

@@ -24,7 +24,7 @@ from ..model.alignment import POOLINGS
 from ..model.encoded import Alignment
 from .figures import (
     COLOURS, badge_fontsize, badge_legend, crop, draw_box, draw_boxes, draw_picture, content_words, empty_figure, evenly,
-    grey_stop_words, grid, image_picture, new_axis, picture_of, plain, points_wide, shortened, wrapped)
+    grey_stop_words, grid, image_picture, new_axis, plain, points_wide, shortened, wrapped)
 
 # %% ../../nbs/look/01_show.ipynb #37ea3f55
 def _require_words(alignment):
@@ -78,9 +78,10 @@ def with_picture(
     "An alignment with its picture; a missing size is the picture's, or what holds all boxes."
     has_boxes = alignment.boxes is not None and len(alignment.boxes) > 0
     size = alignment.extent if alignment.size is not None or has_boxes else (320,240)
-    picture,note = picture_of(alignment.open_picture, size)
+    picture,note = image_picture(alignment.image, size)
     if alignment.size is None and not note: size = picture.size
-    return replace(alignment, picture=picture, size=size),note
+    opened = Image(alignment.image_id, picture=picture, credit=alignment.credit)
+    return replace(alignment, image=opened, size=size),note
 
 def _thumbnails(ax, alignment, regions):
     "What each region shows, left of its row, unless rows are too thin or there is no picture."
@@ -88,8 +89,9 @@ def _thumbnails(ax, alignment, regions):
     if alignment.boxes is None or points < 6: return
     opened,note = with_picture(alignment)
     if note: return
+    picture = opened.image.picture()
     for y,box in enumerate(opened.boxes):
-        part = crop(opened.picture, box, opened.size)[0]
+        part = crop(picture, box, opened.size)[0]
         part.thumbnail((96,96))
         image = OffsetImage(np.asarray(part), zoom=points/max(part.size), interpolation="antialiased")
         place = {"xybox": (-points/2-3,0), "xycoords": ("axes fraction","data"), "boxcoords": "offset points"}
@@ -150,7 +152,7 @@ def show_grounding(
     _require_words(alignment)
     own_figure = ax is None
     alignment,note = with_picture(alignment)
-    ax = draw_picture(ax, alignment.picture, note, alignment.size)
+    ax = draw_picture(ax, alignment.image.picture(), note, alignment.size)
     if alignment.boxes is None: return _without_boxes(alignment, ax)
     groups,below = _words_of_regions(alignment)
     chosen = alignment.boxes[list(groups)]
@@ -209,7 +211,7 @@ def show_heat(
     lowest = float(heat[~heat.isnan()].min())
     highest = float(heat[~heat.isnan()].max())
     colours,label = _colour_scale(*(limits or (lowest,highest)))
-    ax = draw_picture(ax, alignment.picture.convert("L").convert("RGB"), note, size)
+    ax = draw_picture(ax, alignment.image.picture().convert("L").convert("RGB"), note, size)
     image = ax.imshow(heat.numpy(), extent=(0,size[0],size[1],0), alpha=.65, interpolation="nearest", **colours)
     draw_box(ax, boxes_from_heat(heat, [.5], size)[0], COLOURS[6], "--", .2*badge_fontsize(ax))
     ax.plot(*heat_peak(heat, size), "+", color="black", markersize=badge_fontsize(ax), markeredgewidth=1.4)
@@ -230,13 +232,13 @@ def show_heats(
     _require_words(alignment)
     if alignment.boxes is None or not len(alignment.boxes):
         return empty_figure("this image has no boxes, so words cannot be spread over it", alignment.caption)
-    picture = alignment.picture
+    image = alignment.image
     alignment,note = with_picture(alignment) # once, not for each word
     words = words or (content_words(alignment.words) or range(len(alignment.words)))[:12]
     maps = torch.stack([alignment.heat(word) for word in words])
     values = maps[~maps.isnan()]
     limits = float(values.min()),float(values.max())
-    if note: alignment = replace(alignment, picture=picture) # so that each map says why it has none
+    if note: alignment = replace(alignment, image=image) # so that each map says why it has none
     width,height = alignment.size
     size = 2.6,2.6*min(height/width, 2)+.35
     axes = grid(len(words), 3, size, title=wrapped(alignment.caption, 80), below=.6)

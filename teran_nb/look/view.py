@@ -100,7 +100,7 @@ def html(self:AlignmentView) -> str: # Without any outside address
     for alignment,name in zip(self.alignments, self.names, strict=True):
         opened,picture_note = with_picture(alignment)
         pair = _pair_data(opened, name) | {"notes": _notes(opened, picture_note)}
-        if not picture_note: pair["picture"] = pictures.setdefault(data_uri(small_jpeg(opened.picture, 640)), len(pictures))
+        if not picture_note: pair["picture"] = pictures.setdefault(data_uri(small_jpeg(opened.image.picture(), 640)), len(pictures))
         pairs.append(pair)
     cosines = np.concatenate([np.asarray(a.cosines).ravel() for a in self.alignments])
     low = np.floor(cosines.min(initial=0)*100)/100 # the ends of the slider
@@ -188,7 +188,7 @@ def _figure(alignment):
     "The grounding of a pair as PNG, or its picture, or None."
     if not alignment.words or alignment.boxes is None or not len(alignment.boxes):
         opened,note = with_picture(alignment)
-        return None if note else _png(opened.picture)
+        return None if note else _png(opened.image.picture())
     file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph") # a script that the figure's font lacks; the page has the reader's

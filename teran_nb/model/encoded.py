@@ -6,14 +6,12 @@
 __all__ = ['CaptionWords', 'Encoded', 'Alignment', 'WordMatch']
 
 # %% ../../nbs/model/02_encoded.ipynb #e89f0b96
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import PIL.Image
 import torch
 from fastcore.basics import patch
 from torch import Tensor
@@ -23,7 +21,6 @@ from ..core.config import one_of
 from ..core.show import markdown_table
 from ..core.boxes import heat_map
 from ..data.collection import Image
-from ..data.pictures import read_picture, to_rgb
 from ..data.words import STOP_WORDS, phrase_places
 from .alignment import POOLINGS, align
 
@@ -124,8 +121,7 @@ class Alignment:
     size:tuple|None # Width and height of the picture in pixels; None where not known
     caption:str # The sentence
     spans:list[tuple[int,int]] # Characters `[start,end)` of each word in the caption
-    image_id:str = "" # The image's name
-    picture:Path|str|PIL.Image.Image|Callable|None = None # The picture, its path, or a function that gives it
+    image:Image = Image("") # The image, which opens its picture where there is one
     pooling:str = "mrsw" # Name of the model's pooling
     scored:Tensor|None = None # What is pooled: cosines of each piece times its weight, `(regions, pieces)`; None: `cosines`
     word_of:Sequence[int] = () # For each piece the index of its word, -1 for none; empty where every piece is a word
@@ -133,7 +129,10 @@ class Alignment:
     known:list[bool]|None = None # Whether each word was seen in training; None where that is not known
     model_note:str = "" # What a reader should know of the model, such as that it does not rank by these cosines
     warning:str = "" # Why the cosines may mean little: picture or words unlike those of the training; else empty
-    credit:str = "" # Author or page, source and licence of the picture, for figures
+    @property
+    def image_id(self) -> str: return self.image.id # The image's name
+    @property
+    def credit(self) -> str: return self.image.credit # Author or page, source and licence of the picture, for figures
     def __repr__(self):
         image = f", image {self.image_id!r}" if self.image_id else ""
         return f"Alignment({self.caption!r}, {len(self.words)} words, {len(self.cosines)} regions{image})"
@@ -277,7 +276,7 @@ def of(cls:Alignment,
         weights = caption.weights[0][:,0].float().cpu()
         piece_cosines = piece_cosines*weights
         among_pieces = among_pieces*weights[:,None]*weights
-    given = image.images[0] if len(image.images) else None
+    name = image.names[0] if len(image.names) else ""
     return cls(
         words=[words.texts[j] for j in read_words],
         cosines=cosines[:,read_words],
@@ -285,11 +284,9 @@ def of(cls:Alignment,
         boxes=None if image.boxes is None else image.boxes[0].numpy(),
         size=None if image.sizes is None else tuple(image.sizes[0].tolist()),
         caption=caption.names[0] if len(caption.names) else "",
-        image_id=image.names[0] if len(image.names) else "",
-        picture=given.picture if given is not None and given.has_picture else None,
+        image=image.images[0] if len(image.images) else Image(name),
         pooling=pooling, scored=piece_cosines, word_of=[column_of.get(int(word), -1) for word in word_of],
-        self_cosines=(among_regions,among_pieces), model_note=model_note,
-        credit=given.credit if given is not None else "")
+        self_cosines=(among_regions,among_pieces), model_note=model_note)
 
 # %% ../../nbs/model/02_encoded.ipynb #e104bafc
 @patch
@@ -309,11 +306,3 @@ def extent(self:Alignment) -> tuple[float,float]: # Pixels
     "Width and height of the picture; where its size is not known, the right and lower end of all boxes."
     if self.size is not None: return tuple(map(float, self.size))
     return tuple(map(float, np.asarray(self.boxes)[:,2:].max(0)))
-
-# %% ../../nbs/model/02_encoded.ipynb #f8c24520
-@patch
-def open_picture(self:Alignment) -> PIL.Image.Image|None: # Upright, RGB; None where there is no picture
-    "Open the picture."
-    picture = self.picture() if callable(self.picture) else self.picture
-    if isinstance(picture, (str,Path)): return read_picture(picture)[0]
-    return picture if picture is None else to_rgb(picture)

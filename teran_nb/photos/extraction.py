@@ -24,16 +24,16 @@ from ..core.hub import no_download
 from ..core.show import progress, small_jpeg
 from ..core.processes import keep_freed_memory, parallel_map, worker_count
 from ..data.pictures import find_pictures, read_picture
-from ..data.features import Features, FeatureWriter
+from ..data.features import Features, FeatureWriter, Regions
 from ..data.provenance import Provenance
 from ..scenes.scenes import SCENES_EXTRACTOR
 from .extractors import (
-    EXTRACTORS, Descriptors, ExtractedRegions, Extractor, WHOLE_PICTURE, build_extractor, extract_batch, extract_each)
+    EXTRACTORS, Descriptors, Extractor, WHOLE_PICTURE, build_extractor, extract_batch, extract_each)
 
 # %% ../../nbs/photos/04_extraction.ipynb #8d5c6dd1
 class _Outcome(NamedTuple):
     "What became of one picture file."
-    content:ExtractedRegions|np.ndarray|None=None # Its regions, or its pixels where the extractor runs later
+    content:Regions|np.ndarray|None=None # Its regions, or its pixels where the extractor runs later
     size:tuple|None=None # Width and height of the picture that was extracted from
     full_size:tuple|None=None # Width and height of the picture on file
     thumbnail:bytes|None=None # A small JPEG, if requested
@@ -88,9 +88,10 @@ def _select(files, folder, only):
 
 def _add(writer, image_id, outcome, thumbnails):
     "Put one picture into the store; gives the reason if that is not possible."
-    full_size = outcome.full_size
-    regions = outcome.content._replace(boxes=scale_boxes(outcome.content.boxes, outcome.size, full_size))
-    try: writer.add(image_id, regions.features, regions.boxes, full_size, regions.classes, regions.confidences, regions.views)
+    regions = outcome.content
+    size = outcome.full_size
+    boxes = scale_boxes(regions.boxes, outcome.size, size)
+    try: writer.add(image_id, regions.features, boxes, size, regions.classes, regions.confidences, regions.views)
     except ValueError as e: return str(e)
     if thumbnails:
         path = thumbnails/f"{image_id}.jpg"

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import PIL.Image
 from common import Table, arguments, describe
-from PIL import Image
 from readers import TINY
 
 from teran_nb.core.processes import seed_everything
 from teran_nb.data.captions import Captions, Link
-from teran_nb.data.collection import Collection
+from teran_nb.data.collection import Collection, Image
 from teran_nb.data.features import Features
 from teran_nb.data.features import FeatureWriter
 from teran_nb.measure.evaluation import evaluate
@@ -60,10 +60,11 @@ def write_pages(folder, payloads, rng):
     collection = hostile_collection(folder / "collection", payloads, rng)
     seed_everything(0)
     model = Network.build(TINY, collection.captions.texts).eval()
-    picture = Image.new("RGB", (100, 100), "orange")
+    picture = PIL.Image.new("RGB", (100, 100), "orange")
     pages = []
     for i, payload in enumerate(payloads):
-        a = replace(model.align(collection.features[i], collection.captions.texts[i]), picture=picture, model_note=payload, warning=payload)
+        a = model.align(collection.features[i], collection.captions.texts[i])
+        a = replace(a, image=Image(a.image_id, picture=picture), model_note=payload, warning=payload)
         path = folder / f"view-{i}.html"
         AlignmentView([a], names=[payload]).save(path)
         pages.append(("view", path))
