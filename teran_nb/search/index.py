@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from ..core.packed import Packed
 from ..data.collection import Collection, Image, Images, Sentences, as_images, given_sentences, place_name
 from ..data.pictures import find_pictures, read_tags
 from ..model.alignment import POOLINGS
-from ..model.encoded import Alignment, CaptionWords, Encoded
+from ..model.encoded import Alignment, Encoded
 from ..model.encoder import Encoder
 from ..model.similarity import similarity
 from ..measure.retrieval import ranking
@@ -34,7 +34,9 @@ from .first_stage import FirstStage, everyday_sentences
 from .backends import Layout, MemoryBackend, RESERVED, Request, StoredImage, plain_value, read_conditions
 from .qdrant import open_edge
 from .server import ServerBackend
-from .answers import Answers, Hits, Presence, judged_words, fit_presence, split_without, summed_words
+from .question import Question, as_caption, mix_captions, split_without, summed_words
+from .presence import Presence, fit_presence, judged_words
+from .answers import Answers, Hits
 
 # %% ../../nbs/search/07_index.ipynb #0e46a257
 class Index:
@@ -169,63 +171,73 @@ def date_taken(
     date = re.match(r"(\d{4}):(\d\d):(\d\d)", str(text))
     return int("".join(date.groups())) if date else None
 
-# %% ../../nbs/search/07_index.ipynb #e5b846ba
-_LEARN_FROM = 5000 # Images from which on an index beyond memory has two stages
-_SAMPLE_IMAGES = 8192 # Of which the first stage is learned
-_SAMPLE_SENTENCES = 2000
-_FEW_SENTENCES = 100 # With fewer, the first stage is learned from ours too
-_JUDGED = 2048 # Images of the fit of `Presence`
-_MANY = 5000 # Candidates whose best stand for the exact ones, where they do so for ten sentences
+# %% ../../nbs/search/07_index.ipynb #02be55cf
+_SAMPLE_IMAGES = 8192 # Images that the first stage is learned from
+_SAMPLE_SENTENCES = 2000 # Sentences that the first stage is learned from
+_FEW_SENTENCES = 100 # Number of given sentences below which ours are added to them
 
 @patch
-def add(self:Index,
-    images:Encoded|Images, # Encoded images, or what the model takes: a folder of pictures, a collection, paths, pictures, regions
-    columns:Mapping|None=None, # Further columns, for `where`: a list, array or series with a value for each image
-    update:bool=False, # Replace images that are there already, instead of leaving them out
-    sentences:Sentences|Encoded=(), # Like those that will be asked, for the first stage; the collection's captions by default, and ours beside fewer than a hundred
-    batch_size:int=256, # Images at a time
-    show_progress_bar:bool=False, # Whether to show progress
-) -> int: # Images that were written
-    "Add images. When it was interrupted, the same call continues."
-    images = self._addable(images)
-    names = images.names if isinstance(images, Encoded) else getattr(images, "image_ids", None) or [x.id for x in images]
-    columns = _read_columns(columns or {}, len(names))
-    if len(set(names)) < len(names):
-        twice = next(name for i,name in enumerate(names) if name in names[:i])
-        raise ValueError(f"two images are named {twice!r}; give each its own name")
-    self.backend.refresh()
-    if self.model: self.require_model(self.model)
-    stored = {} if update or self.layout is None else self._stored(images, names)
-    rows = [row for row,name in enumerate(names) if name not in stored]
-    # the order of a continued call goes on where it began
-    began = next((order - row for row,name in enumerate(names) if (order := stored.get(name))), time.time_ns())
-    if not (self.backend.exact or (self.layout and self.layout.is_learned)): # the first stage is learned from a random sample
-        chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:_SAMPLE_IMAGES].sort().values.tolist()
-        rows = list(dict.fromkeys([rows[i] for i in chosen] + rows))
-    if not len(sentences) and isinstance(images, Collection): sentences = images.captions.texts
-    left_out = {}
-    self._errors = []
-    count = before = len(self)
-    with progress(desc="add images", total=len(rows), disable=not show_progress_bar, unit=" images") as bar:
-        for some in chunked(rows, batch_size):
-            for batch,encoded in self._encoded_batch(images, some, left_out):
-                self.backend.refresh() # another process may have learned the first stage
-                if self.layout is None: self._begin(encoded)
-                payloads = []
-                for i,row in enumerate(batch):
-                    given = {column: values[row] for column,values in columns.items()}
-                    payloads.append({"order": began + row, **self._known(images, encoded, i, row), **given})
-                self._write(encoded, payloads)
-                count += len(batch)
-                bar.update(len(batch))
-                if count - len(batch) < _SAMPLE_IMAGES <= count: self._learn(sentences)
-    self._names = None
-    if left_out:
-        name,reason = next(iter(left_out.items()))
-        warn(f"left out {len(left_out):,} images, such as {name}: {reason}")
-    self._finish(sentences)
-    self._judge(images)
-    return count - before
+def _sample_sentences(self:Index, sentences, regions):
+    "A sample of sentences, encoded; without a model, regions of the images stand for words."
+    g = torch.Generator().manual_seed(0)
+    if isinstance(sentences, Encoded): return sentences
+    if self.model is None:
+        owner = torch.randint(len(regions), (_SAMPLE_SENTENCES,), generator=g)
+        sets = [regions[i][torch.randint(len(regions[i]), (8,), generator=g)] for i in owner.tolist() if len(regions[i])]
+        return Encoded(None, Packed.from_sets(sets))
+    texts = given_sentences(sentences) if len(sentences) else []
+    if len(texts) < _FEW_SENTENCES:
+        ours = everyday_sentences()
+        known = [text for text in ours if all(map(self.model.is_known, text.split()))]
+        texts = texts + (known if len(known) >= 500 else ours)
+    texts = list(dict.fromkeys(texts))
+    chosen = torch.randperm(len(texts), generator=g)[:_SAMPLE_SENTENCES].tolist()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore") # about words that the model does not know
+        return self.model.encode_captions([texts[i] for i in chosen])
+
+# %% ../../nbs/search/07_index.ipynb #b7f3a85f
+@patch
+def _learn(self:Index, sentences=(), learned_again=False):
+    "Learn the first stage of a sample of the stored images, and give all of them their vectors."
+    backend,layout = self.backend,self.layout
+    if backend.exact or layout.ranks_by_whole or (layout.is_learned and not learned_again): return
+    chosen = torch.randperm(len(self.names), generator=torch.Generator().manual_seed(0))[:_SAMPLE_IMAGES].tolist()
+    regions = Packed.from_sets([torch.from_numpy(image.regions) for image in self._read([self.names[i] for i in chosen])])
+    if backend.stage is not None and not len(sentences): words,whole = backend.stage.sentences,backend.stage.whole
+    else:
+        captions = self._captions(self._sample_sentences(sentences, regions))
+        captions = captions[captions.parts.lengths > 0]
+        words,whole = captions.weighted_parts,captions.whole if layout.whole_dim else None
+    if words.lengths[len(words)//2:].sum() < 20 or not len(regions.values): return # nothing to learn from: every image is compared
+    stage = FirstStage.learn(regions, words, self.pooling, whole)
+    self._change(first_stage="", candidates=0, measured=0) # until every image has its vector
+    backend.keep(stage)
+    self._give_missing()
+    self._change(first_stage=stage.digest)
+    backend.stage = stage
+
+@patch
+def _give_first(self:Index, images):
+    "Give images their vectors by the first stage, once there is one."
+    stage,learned_dim = self.backend.stage,self.layout.learned_dim
+    if stage is None: return
+    vectors,errors = stage.of_images(Packed.from_sets([torch.from_numpy(image.regions) for image in images]))
+    for image,vector in zip(images, vectors.numpy()):
+        if self.layout.whole_dim: image.first[:learned_dim] = vector
+        elif len(image.regions): image.first = vector
+        image.payload["first_stage"] = stage.digest[:8]
+    self._errors += errors[[len(image.regions) > 0 for image in images]].tolist()
+
+@patch
+def _give_missing(self:Index):
+    "Give their vectors to the images that have none by this first stage, also to those that another process wrote."
+    mark = self.backend.stage.digest[:8]
+    if self.backend.count({"first_stage": [mark]}) == len(self): return
+    for images in self.backend.scroll():
+        missing = [image for image in images if image.payload.get("first_stage") != mark]
+        self._give_first(missing)
+        if missing: self.backend.write(missing)
 
 # %% ../../nbs/search/07_index.ipynb #ee74a8e6
 @patch
@@ -295,82 +307,10 @@ def _known(self:Index, images, encoded, i, row):
     elif images.captions.splits is not None: payload["split"] = str(images.captions.splits[row])
     return payload
 
-# %% ../../nbs/search/07_index.ipynb #02be55cf
-@patch
-def _sample_sentences(self:Index, sentences, regions):
-    "A sample of sentences, encoded; without a model, regions of the images stand for words."
-    g = torch.Generator().manual_seed(0)
-    if isinstance(sentences, Encoded): return sentences
-    if self.model is None:
-        owner = torch.randint(len(regions), (_SAMPLE_SENTENCES,), generator=g)
-        sets = [regions[i][torch.randint(len(regions[i]), (8,), generator=g)] for i in owner.tolist() if len(regions[i])]
-        return Encoded(None, Packed.from_sets(sets))
-    texts = given_sentences(sentences) if len(sentences) else []
-    if len(texts) < _FEW_SENTENCES:
-        ours = everyday_sentences()
-        known = [text for text in ours if all(map(self.model.is_known, text.split()))]
-        texts = texts + (known if len(known) >= 500 else ours)
-    texts = list(dict.fromkeys(texts))
-    chosen = torch.randperm(len(texts), generator=g)[:_SAMPLE_SENTENCES].tolist()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore") # about words that the model does not know
-        return self.model.encode_captions([texts[i] for i in chosen])
-
-# %% ../../nbs/search/07_index.ipynb #b7f3a85f
-@patch
-def _learn(self:Index, sentences=(), learned_again=False):
-    "Learn the first stage of a sample of the stored images, and give all of them their vectors."
-    backend,layout = self.backend,self.layout
-    if backend.exact or layout.ranks_by_whole or (layout.is_learned and not learned_again): return
-    chosen = torch.randperm(len(self.names), generator=torch.Generator().manual_seed(0))[:_SAMPLE_IMAGES].tolist()
-    regions = Packed.from_sets([torch.from_numpy(image.regions) for image in self._read([self.names[i] for i in chosen])])
-    if backend.stage is not None and not len(sentences): words,whole = backend.stage.sentences,backend.stage.whole
-    else:
-        captions = self._captions(self._sample_sentences(sentences, regions))
-        captions = captions[captions.parts.lengths > 0]
-        words,whole = captions.weighted_parts,captions.whole if layout.whole_dim else None
-    if words.lengths[len(words)//2:].sum() < 20 or not len(regions.values): return # nothing to learn from: every image is compared
-    stage = FirstStage.learn(regions, words, self.pooling, whole)
-    self._change(first_stage="", candidates=0, measured=0) # until every image has its vector
-    backend.keep(stage)
-    self._give_missing()
-    self._change(first_stage=stage.digest)
-    backend.stage = stage
-
-@patch
-def _give_first(self:Index, images):
-    "Give images their vectors by the first stage, once there is one."
-    stage,learned_dim = self.backend.stage,self.layout.learned_dim
-    if stage is None: return
-    vectors,errors = stage.of_images(Packed.from_sets([torch.from_numpy(image.regions) for image in images]))
-    for image,vector in zip(images, vectors.numpy()):
-        if self.layout.whole_dim: image.first[:learned_dim] = vector
-        elif len(image.regions): image.first = vector
-        image.payload["first_stage"] = stage.digest[:8]
-    self._errors += errors[[len(image.regions) > 0 for image in images]].tolist()
-
-@patch
-def _give_missing(self:Index):
-    "Give their vectors to the images that have none by this first stage, also to those that another process wrote."
-    mark = self.backend.stage.digest[:8]
-    if self.backend.count({"first_stage": [mark]}) == len(self): return
-    for images in self.backend.scroll():
-        missing = [image for image in images if image.payload.get("first_stage") != mark]
-        self._give_first(missing)
-        if missing: self.backend.write(missing)
-
-# %% ../../nbs/search/07_index.ipynb #d061a432
-@patch
-def rebuild(self:Index,
-    sentences:Sentences|Encoded=(), # Like those that will be asked; those of the last time by default, and ours beside fewer than a hundred
-) -> Index: # Itself
-    "Learn the first stage anew from the stored vectors, such as after images of another kind came."
-    self._learn(sentences, learned_again=True)
-    self._errors = []
-    self._finish(sentences)
-    return self
-
 # %% ../../nbs/search/07_index.ipynb #0eb3b3e6
+_LEARN_FROM = 5000 # Number of images from which on an index beyond memory has two stages
+_JUDGED = 2048 # Images that `Presence` is fitted to
+
 @patch
 def _finish(self:Index, sentences):
     "After images came: learn the first stage where it is due, arrange the files, measure, and look for images of another kind."
@@ -398,49 +338,106 @@ def _judge(self:Index, images):
     fitted = fit_presence(model, self[[rows[i] for i in chosen]], images.captions)
     if fitted: self._change(presence=fitted.values, judged=len(self))
 
-# %% ../../nbs/search/07_index.ipynb #13437099
-_OLD = 60 # Seconds after which a search reads again what another process may have changed
+# %% ../../nbs/search/07_index.ipynb #e5b846ba
+@patch
+def add(self:Index,
+    images:Encoded|Images, # Encoded images, or what the model takes: a folder of pictures, a collection, paths, pictures, regions
+    columns:Mapping|None=None, # Further columns, for `where`: a list, array or series with a value for each image
+    update:bool=False, # Replace images that are there already, instead of leaving them out
+    sentences:Sentences|Encoded=(), # Like those that will be asked, for the first stage; the collection's captions by default, and ours beside fewer than a hundred
+    batch_size:int=256, # Images at a time
+    show_progress_bar:bool=False, # Whether to show progress
+) -> int: # Images that were written
+    "Add images. When it was interrupted, the same call continues."
+    images = self._addable(images)
+    names = images.names if isinstance(images, Encoded) else getattr(images, "image_ids", None) or [x.id for x in images]
+    columns = _read_columns(columns or {}, len(names))
+    if len(set(names)) < len(names):
+        twice = next(name for i,name in enumerate(names) if name in names[:i])
+        raise ValueError(f"two images are named {twice!r}; give each its own name")
+    self.backend.refresh()
+    if self.model: self.require_model(self.model)
+    stored = {} if update or self.layout is None else self._stored(images, names)
+    rows = [row for row,name in enumerate(names) if name not in stored]
+    # the order of a continued call goes on where it began
+    began = next((order - row for row,name in enumerate(names) if (order := stored.get(name))), time.time_ns())
+    if not (self.backend.exact or (self.layout and self.layout.is_learned)): # the first stage is learned from a random sample
+        chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:_SAMPLE_IMAGES].sort().values.tolist()
+        rows = list(dict.fromkeys([rows[i] for i in chosen] + rows))
+    if not len(sentences) and isinstance(images, Collection): sentences = images.captions.texts
+    left_out = {}
+    self._errors = []
+    count = before = len(self)
+    with progress(desc="add images", total=len(rows), disable=not show_progress_bar, unit=" images") as bar:
+        for some in chunked(rows, batch_size):
+            for batch,encoded in self._encoded_batch(images, some, left_out):
+                self.backend.refresh() # another process may have learned the first stage
+                if self.layout is None: self._begin(encoded)
+                payloads = []
+                for i,row in enumerate(batch):
+                    given = {column: values[row] for column,values in columns.items()}
+                    payloads.append({"order": began + row, **self._known(images, encoded, i, row), **given})
+                self._write(encoded, payloads)
+                count += len(batch)
+                bar.update(len(batch))
+                if count - len(batch) < _SAMPLE_IMAGES <= count: self._learn(sentences)
+    self._names = None
+    if left_out:
+        name,reason = next(iter(left_out.items()))
+        warn(f"left out {len(left_out):,} images, such as {name}: {reason}")
+    self._finish(sentences)
+    self._judge(images)
+    return count - before
+
+# %% ../../nbs/search/07_index.ipynb #915cc9f5
+@patch
+def _read(self:Index, image_ids, strict=False):
+    "Stored images with their vectors; one that another process has deleted is left out, or refused (KeyError)."
+    images = {}
+    for chunk in chunked(image_ids, 256): images |= {image.image_id: image for image in self.backend.read(chunk)}
+    missing = [image_id for image_id in image_ids if image_id not in images]
+    if missing and strict:
+        raise KeyError(f"{missing[0]!r} was deleted from {self.backend.place} meanwhile; search again, or open the index again")
+    return [images[image_id] for image_id in image_ids if image_id in images]
 
 @patch
-def search(self:Index,
-    sentence:str|Encoded|Image|Mapping, # A sentence or a picture; several of them with the weight of each
-    top:int=10, # Images of the answer; 0: `compared` images, by the engine's own scores
-    where:Mapping|None=None, # Columns and what they must hold: a value, a list of values, or a range `(least, most)`
-    pooling:str="", # Ranks by the alignment pooled so; by the model's own score when empty
-    rerank:int=0, # Images that a cross-encoder scores itself, at least `top`
-    without:str|Encoded|Image="", # What the images should not show, like a weight of -1
-) -> Hits:
-    "The best images of a sentence; equal ones in the order in which they were added."
-    if not isinstance(sentence, (str,Encoded,Image,Mapping)):
-        raise TypeError(f"an index is searched by one sentence, not by {type(sentence).__name__}; `ask(model, index, "
-                        "sentences)` takes several")
-    self.backend.refresh(_OLD if self.layout else 0)
-    reads_pairs = self._reads_pairs(top, pooling, rerank)
-    conditions = self._conditions(where)
-    question = self._question(sentence, without, pooling)
-    if self.layout is None or not all(conditions.values()): return Hits([], []) # an empty list allows no image
-    by_whole = self.layout.ranks_by_whole and not pooling
-    used = "mrsw" if reads_pairs or by_whole else one_of(pooling or self.pooling, POOLINGS, f"pooling of {self.backend.place}", True)
-    # the engine ranks by MaxSim, which orders images as a sum over words does, and by one vector, whose cosine a model may scale
-    by_engine = top > 0 if by_whole else POOLINGS[used].sum_over == ("words",)
-    few = max(top, rerank) if reads_pairs else top + 8 # some more, because the engine's rounding may change their order
-    candidates = max(few, self.candidates if top else self.compared)
-    staged = candidates if candidates < len(self) else 0
-    limit,with_vectors = (few,True) if top and by_engine else (candidates,False)
-    images = self._propose(question, limit, staged, conditions, with_vectors)
-    if not by_engine: images = self._by_score(self._read([image.image_id for image in images]), question)
-    # the best few are compared alone, because the number of images changes the last digits
-    if top: images = self._by_score(images[:few], question)[:top]
-    elif rerank and images: # the others stay below
-        best = self._by_score(self._read([image.image_id for image in images[:rerank]]), question)
-        shift = best[-1].score - images[0].score - 1
-        images = best + [replace(image, score=image.score + shift) for image in images[rerank:]]
-    known = {image.image_id: image for image in images} if top else {}
-    wanted,other = split_without(question.caption.names[0])
-    note = f"To leave out what shows it: search({wanted!r}, without={other!r})" if other else ""
-    judge = partial(self._judged, question, where) if self.presence and question.is_judged else None
-    return Hits([image.image_id for image in images], [image.score for image in images], partial(self._row, known),
-                partial(_align, self.model, question.caption, pooling, self.pooling), self.presence, note, judge)
+def _encoded(self:Index, images):
+    "Stored images as a model takes them."
+    parts,whole = Packed(torch.zeros(0, self.layout.dim if self.layout else 0), [0]),torch.zeros(len(images), 0)
+    if images: parts = Packed.from_sets([torch.from_numpy(image.regions) for image in images])
+    parts = Packed(F.normalize(parts.values, dim=1), parts.offsets) # half precision changes lengths in the fourth digit
+    if images and self.layout.whole_dim: whole = torch.from_numpy(np.stack([image.first[self.layout.learned_dim:] for image in images]))
+    payloads = [image.payload for image in images]
+    boxes = sizes = None
+    if payloads and all("boxes" in payload for payload in payloads):
+        boxes = Packed.from_sets([torch.tensor(payload["boxes"]).float().reshape(-1, 4) for payload in payloads])
+    if payloads and all("size" in payload for payload in payloads):
+        sizes = torch.tensor([payload["size"] for payload in payloads], dtype=torch.float64)
+    pictures = []
+    for image in images:
+        path = image.payload.get("path")
+        pictures.append(Image(image.image_id, path=path and Path(path), credit=image.payload.get("credit", "")))
+    return Encoded(whole, parts, [image.image_id for image in images], (), boxes, sizes, pictures)
+
+# %% ../../nbs/search/07_index.ipynb #5b7a9a1b
+@patch(as_prop=True)
+def names(self:Index) -> list[str]:
+    "Names of all images in the order in which they were added; read once, and again after a change by this object."
+    if self._names is None:
+        images = []
+        for some in self.backend.scroll(with_vectors=False): images += [(image.order,image.image_id) for image in some]
+        self._names = [image_id for _,image_id in sorted(images)]
+    return self._names
+
+@patch
+def __getitem__(self:Index,
+    i:int|slice|Sequence|np.ndarray, # A place in `names`, or several
+) -> Encoded: # One row for a number
+    "Some of the images, read into memory."
+    rows = i if isinstance(i, slice) else np.asarray(i)
+    if not isinstance(i, slice) and not rows.size: rows = rows.astype(int)
+    names = [self.names[row] for row in np.atleast_1d(np.arange(len(self.names))[rows]).tolist()]
+    return self._encoded(self._read(names, strict=True))
 
 # %% ../../nbs/search/07_index.ipynb #2c8aa5f0
 @patch
@@ -471,14 +468,6 @@ def _conditions(self:Index, where):
     return conditions
 
 # %% ../../nbs/search/07_index.ipynb #9605c2af
-class _Question(NamedTuple):
-    "What is asked, as one caption."
-    caption:Encoded
-    unwanted:Encoded|None = None # What should not be shown, as one caption
-    pooling:str = "" # How the alignment is pooled; the model's own score when empty
-    weight:float = 1. # Sum of the weights of what is asked
-    is_judged:bool = False # Whether `Presence` knows such questions: sentences with words, ranked by the model's own score
-
 @patch
 def _captions(self:Index, sentences):
     "Sentences encoded, on the CPU in single precision."
@@ -487,7 +476,7 @@ def _captions(self:Index, sentences):
         if self.model is None:
             raise TypeError("this index was opened without a model, so it is asked by encoded sentences, "
                             f"not by {type(sentences).__name__}; give `model.encode_captions([...])`")
-        if isinstance(sentences, Image): captions = _as_caption(self.model.encode_images([sentences]))
+        if isinstance(sentences, Image): captions = as_caption(self.model.encode_images([sentences]))
         else: captions = self.model.encode_captions([sentences] if isinstance(sentences, str) else sentences)
     captions = captions.to("cpu")
     whole = F.normalize(captions.whole.float(), dim=-1)
@@ -495,12 +484,6 @@ def _captions(self:Index, sentences):
         raise ValueError(f"the index holds vectors of {self.layout.dim} dimensions, "
                          f"the words have {captions.parts.dim}; encode both with the same model")
     return replace(captions, parts=captions.parts.to("cpu", torch.float32), whole=whole)
-
-def _as_caption(image):
-    "One encoded image as a caption, whose words are its regions."
-    n = len(image.parts.values)
-    texts = [f"region {i}" for i in range(n)]
-    return Encoded.of_captions(image.names, image.parts, [CaptionWords(texts, [(0,0)]*n, list(range(n)))], image.whole)
 
 @patch
 def _question(self:Index, asked, without, pooling):
@@ -512,31 +495,10 @@ def _question(self:Index, asked, without, pooling):
     if not wanted: raise ValueError("nothing is asked for, only what should not be shown; name something that should be")
     count = summed_words([caption for caption,_ in wanted], pooling or self.pooling)
     is_alone = len(weights) == 1 and not isinstance(asked, Mapping)
-    caption = captions[0] if is_alone else _mixed(wanted, count)
+    caption = captions[0] if is_alone else mix_captions(wanted, count)
     has_words = len(caption.words) and len(caption.parts.values) and not any(isinstance(each, Image) for each in weights)
-    return _Question(caption, _mixed(unwanted, count) if unwanted else None, pooling, sum(weight for _,weight in wanted),
+    return Question(caption, mix_captions(unwanted, count) if unwanted else None, pooling, sum(weight for _,weight in wanted),
                      bool(has_words) and not pooling)
-
-def _mixed(weighted, count):
-    "Several captions as one, in which each counts like `count` words times its weight, or like all words where `count` is 0."
-    captions = [caption for caption,_ in weighted]
-    count = count or sum(len(caption.parts.values) for caption in captions)
-    texts,spans,word_of,scales = [],[],[],[]
-    start = 0
-    for caption,weight in weighted:
-        n = len(caption.parts.values)
-        words = caption.words[0] if len(caption.words) else CaptionWords([], [], [-1]*n)
-        word_of += [word + len(texts) if word >= 0 else -1 for word in words.word_of]
-        texts += words.texts
-        spans += [(a + start,b + start) for a,b in words.spans]
-        start += len(caption.names[0]) + 2
-        own = torch.ones(n, 1) if caption.weights is None else caption.weights.values
-        scales.append(own*weight*count/max(1, n))
-    whole = sum(weight*caption.whole for caption,weight in weighted)
-    values = torch.cat([caption.parts.values for caption in captions])
-    offsets = [0,len(values)]
-    return Encoded.of_captions(["; ".join(caption.names[0] for caption in captions)], Packed(values, offsets),
-                               [CaptionWords(texts, spans, word_of)], whole, Packed(torch.cat(scales), offsets))
 
 # %% ../../nbs/search/07_index.ipynb #71fb21b5
 @patch
@@ -596,47 +558,18 @@ def _judged(self:Index, question, where):
     few = min(20, max(1, count//50)) if count <= _JUDGED else min(100, count//100)
     caption,candidates = question.caption,max(few, self.candidates)
     by_engine = self.layout.ranks_by_whole or POOLINGS[self.pooling].sum_over == ("words",)
-    best = self._propose(_Question(caption), few, candidates, conditions) if by_engine else []
+    best = self._propose(Question(caption), few, candidates, conditions) if by_engine else []
     scores = [image.score for image in best] if by_engine else self.search(caption, few, where).scores
     if not scores: return 0.,""
     score = np.mean(scores)/(summed_words([caption], self.pooling) or 1)/question.weight
     levels = []
     for row in judged_words(caption):
         word = F.normalize(caption.parts.values[[row]], dim=1)
-        one = _Question(Encoded(None, Packed(word, [0,1]), [""]), pooling="mrsw")
+        one = Question(Encoded(None, Packed(word, [0,1]), [""]), pooling="mrsw")
         levels.append(np.mean([image.score for image in self._propose(one, few, candidates, conditions)]))
     return self.presence.judge(caption, score, torch.tensor(levels).float())
 
 # %% ../../nbs/search/07_index.ipynb #ff20c83d
-@patch
-def _read(self:Index, image_ids, strict=False):
-    "Stored images with their vectors; one that another process has deleted is left out, or refused (KeyError)."
-    images = {}
-    for chunk in chunked(image_ids, 256): images |= {image.image_id: image for image in self.backend.read(chunk)}
-    missing = [image_id for image_id in image_ids if image_id not in images]
-    if missing and strict:
-        raise KeyError(f"{missing[0]!r} was deleted from {self.backend.place} meanwhile; search again, or open the index again")
-    return [images[image_id] for image_id in image_ids if image_id in images]
-
-@patch
-def _encoded(self:Index, images):
-    "Stored images as a model takes them."
-    parts,whole = Packed(torch.zeros(0, self.layout.dim if self.layout else 0), [0]),torch.zeros(len(images), 0)
-    if images: parts = Packed.from_sets([torch.from_numpy(image.regions) for image in images])
-    parts = Packed(F.normalize(parts.values, dim=1), parts.offsets) # half precision changes lengths in the fourth digit
-    if images and self.layout.whole_dim: whole = torch.from_numpy(np.stack([image.first[self.layout.learned_dim:] for image in images]))
-    payloads = [image.payload for image in images]
-    boxes = sizes = None
-    if payloads and all("boxes" in payload for payload in payloads):
-        boxes = Packed.from_sets([torch.tensor(payload["boxes"]).float().reshape(-1, 4) for payload in payloads])
-    if payloads and all("size" in payload for payload in payloads):
-        sizes = torch.tensor([payload["size"] for payload in payloads], dtype=torch.float64)
-    pictures = []
-    for image in images:
-        path = image.payload.get("path")
-        pictures.append(Image(image.image_id, path=path and Path(path), credit=image.payload.get("credit", "")))
-    return Encoded(whole, parts, [image.image_id for image in images], (), boxes, sizes, pictures)
-
 @patch
 def _row(self:Index, known, image_id):
     "One image of an answer, encoded, and its columns."
@@ -648,6 +581,50 @@ def _align(model, caption, pooling, own_pooling, row):
     if not len(row.parts.values) or not len(caption.words) or not len(caption.parts.values): return None
     return Alignment.of(row, caption, pooling or own_pooling) if model is None else model.align(row, caption, pooling)
 
+# %% ../../nbs/search/07_index.ipynb #13437099
+_OLD = 60 # Seconds after which a search reads again what another process may have changed
+
+@patch
+def search(self:Index,
+    sentence:str|Encoded|Image|Mapping, # A sentence or a picture; several of them with the weight of each
+    top:int=10, # Images of the answer; 0: `compared` images, by the engine's own scores
+    where:Mapping|None=None, # Columns and what they must hold: a value, a list of values, or a range `(least, most)`
+    pooling:str="", # Ranks by the alignment pooled so; by the model's own score when empty
+    rerank:int=0, # Images that a cross-encoder scores itself, at least `top`
+    without:str|Encoded|Image="", # What the images should not show, like a weight of -1
+) -> Hits:
+    "The best images of a sentence; equal ones in the order in which they were added."
+    if not isinstance(sentence, (str,Encoded,Image,Mapping)):
+        raise TypeError(f"an index is searched by one sentence, not by {type(sentence).__name__}; `ask(model, index, "
+                        "sentences)` takes several")
+    self.backend.refresh(_OLD if self.layout else 0)
+    reads_pairs = self._reads_pairs(top, pooling, rerank)
+    conditions = self._conditions(where)
+    question = self._question(sentence, without, pooling)
+    if self.layout is None or not all(conditions.values()): return Hits([], []) # an empty list allows no image
+    by_whole = self.layout.ranks_by_whole and not pooling
+    used = "mrsw" if reads_pairs or by_whole else one_of(pooling or self.pooling, POOLINGS, f"pooling of {self.backend.place}", True)
+    # the engine ranks by MaxSim, which orders images as a sum over words does, and by one vector, whose cosine a model may scale
+    by_engine = top > 0 if by_whole else POOLINGS[used].sum_over == ("words",)
+    few = max(top, rerank) if reads_pairs else top + 8 # some more, because the engine's rounding may change their order
+    candidates = max(few, self.candidates if top else self.compared)
+    staged = candidates if candidates < len(self) else 0
+    limit,with_vectors = (few,True) if top and by_engine else (candidates,False)
+    images = self._propose(question, limit, staged, conditions, with_vectors)
+    if not by_engine: images = self._by_score(self._read([image.image_id for image in images]), question)
+    # the best few are compared alone, because the number of images changes the last digits
+    if top: images = self._by_score(images[:few], question)[:top]
+    elif rerank and images: # the others stay below
+        best = self._by_score(self._read([image.image_id for image in images[:rerank]]), question)
+        shift = best[-1].score - images[0].score - 1
+        images = best + [replace(image, score=image.score + shift) for image in images[rerank:]]
+    known = {image.image_id: image for image in images} if top else {}
+    wanted,other = split_without(question.caption.names[0])
+    note = f"To leave out what shows it: search({wanted!r}, without={other!r})" if other else ""
+    judge = partial(self._judged, question, where) if self.presence and question.is_judged else None
+    return Hits([image.image_id for image in images], [image.score for image in images], partial(self._row, known),
+                partial(_align, self.model, question.caption, pooling, self.pooling), self.presence, note, judge)
+
 # %% ../../nbs/search/07_index.ipynb #b4f4d956
 @patch
 def delete(self:Index,
@@ -658,31 +635,13 @@ def delete(self:Index,
     if image_ids and self.layout: self.backend.remove(image_ids)
     self._names = None
 
-# %% ../../nbs/search/07_index.ipynb #5b7a9a1b
-@patch(as_prop=True)
-def names(self:Index) -> list[str]:
-    "Names of all images in the order in which they were added; read once, and again after a change by this object."
-    if self._names is None:
-        images = []
-        for some in self.backend.scroll(with_vectors=False): images += [(image.order,image.image_id) for image in some]
-        self._names = [image_id for _,image_id in sorted(images)]
-    return self._names
-
-@patch
-def __getitem__(self:Index,
-    i:int|slice|Sequence|np.ndarray, # A place in `names`, or several
-) -> Encoded: # One row for a number
-    "Some of the images, read into memory."
-    rows = i if isinstance(i, slice) else np.asarray(i)
-    if not isinstance(i, slice) and not rows.size: rows = rows.astype(int)
-    names = [self.names[row] for row in np.atleast_1d(np.arange(len(self.names))[rows]).tolist()]
-    return self._encoded(self._read(names, strict=True))
-
 # %% ../../nbs/search/07_index.ipynb #9041d989
+_MANY = 5000 # Candidates whose best stand for the exact ones, where they do so for ten sentences
+
 @patch
 def _best(self:Index, captions, top, candidates):
     "Scores of the images that the backend ranks first for each caption; with 0 candidates the exact best."
-    return [[image.score for image in self._propose(_Question(captions[[j]]), top, candidates, {})] for j in range(len(captions.parts))]
+    return [[image.score for image in self._propose(Question(captions[[j]]), top, candidates, {})] for j in range(len(captions.parts))]
 
 def _found(exact, scores):
     "Fraction of the answers that are as good as the last exact one; so a copy counts as found by the other."
@@ -711,9 +670,43 @@ def recall(self:Index,
     captions = self._captions(sentences)
     return _found(self._best(captions, top, 0), self._best(captions, top, max(top, candidates or self.candidates)))
 
+# %% ../../nbs/search/07_index.ipynb #d061a432
+@patch
+def rebuild(self:Index,
+    sentences:Sentences|Encoded=(), # Like those that will be asked; those of the last time by default, and ours beside fewer than a hundred
+) -> Index: # Itself
+    "Learn the first stage anew from the stored vectors, such as after images of another kind came."
+    self._learn(sentences, learned_again=True)
+    self._errors = []
+    self._finish(sentences)
+    return self
+
 # %% ../../nbs/search/07_index.ipynb #516b5f1d
+def _ask_in_memory(model, images, captions, without, top, pooling, rerank, presence):
+    "Hits of each caption among encoded images."
+    options = {"pooling": pooling, **({"rerank": rerank} if rerank else {})}
+    sim = model.similarity(images, captions, **options).cpu()
+    unwanted = model.encode_captions([without]) if without else None
+    is_judged = not (pooling or model.info.is_cross_encoder or model.info.not_indexed)
+    row_of = {name: row for row,name in enumerate(images.names)}
+    def row(image_id): return images[row_of[image_id]],{}
+    def judge(caption):
+        known = presence()
+        return known and known.of_images(model, images, caption)
+    hits = []
+    for j in range(len(captions.names)):
+        caption,scores = captions[[j]],sim[:,j]
+        if unwanted is not None:
+            scaled = mix_captions([(unwanted,1)], summed_words([caption], pooling or model.pooling))
+            scores = scores - model.similarity(images, scaled, **options)[:,0].cpu()
+        best = ranking(scores[None], top or None)[0].tolist()
+        hits.append(Hits([images.names[i] for i in best], scores[best].tolist(), row,
+                         partial(_align, model, caption, pooling, model.pooling), Presence.of_model(model),
+                         judge=partial(judge, caption) if is_judged and len(caption.words) else None))
+    return hits
+
 def ask(
-    model:Encoder|None, # Encodes images and sentences; None for an index that has it
+    model:Encoder|None, # Encodes images and sentences, and an index keeps it for later searches; None for an index that has it
     images:Collection|Encoded|Index, # Images, encoded or not
     sentences:Sentences|Encoded, # One sentence or several, encoded or not
     top:int=10, # Images of each answer; 0: every image that was compared
@@ -735,33 +728,14 @@ def ask(
         if model is not None and model is not images.model: # the fingerprint of a model takes a while
             images.require_model(model)
             images.model = model
-        captions = images._captions(sentences)
+        model,captions = images.model,images._captions(sentences)
         hits = [images.search(captions[[j]], top, None, pooling, rerank, without) for j in range(len(captions.names))]
-        return Answers(list(captions.names), hits, captions, images, images.model, about, note)
-    model.check_rerank(rerank, pooling)
-    if not isinstance(images, Encoded): images = model.encode_images(images)
-    captions = sentences if isinstance(sentences, Encoded) else model.encode_captions(sentences)
-    options = {"rerank": rerank} if rerank else {}
-    sim = model.similarity(images, captions, pooling=pooling, **options).cpu()
-    unwanted = model.encode_captions([without]) if without else None
-    is_judged = not (pooling or model.info.is_cross_encoder or model.info.not_indexed)
-    presence = presence or partial(Presence.of_model, model)
-    def row(image_id): return images[images.names.index(image_id)],{}
-    hits = []
-    for j in range(len(captions.names)):
-        caption,scores = captions[[j]],sim[:,j]
-        if unwanted is not None:
-            off = _mixed([(unwanted,1)], summed_words([caption], pooling or model.pooling))
-            scores = scores - model.similarity(images, off, pooling=pooling, **options)[:,0].cpu()
-        order = ranking(scores[None], top or None)[0].tolist()
-        judge = partial(_judged_in_memory, presence, model, images, caption) if is_judged and len(caption.words) else None
-        align = partial(_align, model, caption, pooling, model.pooling)
-        hits.append(Hits([images.names[i] for i in order], scores[order].tolist(), row, align, Presence.of_model(model), judge=judge))
+    else:
+        model.check_rerank(rerank, pooling)
+        if not isinstance(images, Encoded): images = model.encode_images(images)
+        captions = sentences if isinstance(sentences, Encoded) else model.encode_captions(sentences)
+        hits = _ask_in_memory(model, images, captions, without, top, pooling, rerank, presence or partial(Presence.of_model, model))
     return Answers(list(captions.names), hits, captions, images, model, about, note)
-
-def _judged_in_memory(presence, model, images, caption):
-    known = presence()
-    return known and known.of_images(model, images, caption)
 
 # %% ../../nbs/search/07_index.ipynb #11cc3ab5
 @patch
