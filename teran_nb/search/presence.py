@@ -8,6 +8,7 @@ __all__ = ['judged_words', 'best_mean', 'Presence', 'fit_presence']
 # %% ../../nbs/search/05_presence.ipynb #58a57a25
 import math, re, warnings
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -110,9 +111,8 @@ class Presence:
         return self.judge(caption.to("cpu"), score/(summed_words([caption], model.pooling) or 1), best_mean(_word_cosines(images, caption)))
 
 # %% ../../nbs/search/05_presence.ipynb #e0ea1c61
-_ASKED = 300 # Sentences of the fit
-_THINGS = 60 # That are taken out, at most
-_NEAR = .55 # Cosine of words that mean nearly the same
+_ASKED = 300 # Most sentences that a fit asks
+_NEAR = .55 # Least cosine of two words that mean nearly the same
 
 def _asked_captions(model, texts, g):
     "Some of the captions, encoded, without those that have no words; and the image of each."
@@ -125,30 +125,71 @@ def _asked_captions(model, texts, g):
     owner = dict(owned)
     return captions,torch.tensor([owner[text] for text in captions.names])
 
-def _as_many(gone, g):
-    "Other images, as many."
-    others = torch.zeros_like(gone)
-    others[torch.randperm(len(gone), generator=g)[:int(gone.sum())]] = True
-    return others
-
 class _ContentWords:
     "The `judged_words` of captions, one after another."
     def __init__(self, captions):
-        rows = [judged_words(captions[j]) for j in range(len(captions))]
-        self.texts = [text for each in rows for text in each.values()]
-        self.first = torch.tensor([0,*map(len, rows)]).cumsum(0) # word of each caption
-        self.caption_of = torch.repeat_interleave(torch.arange(len(rows)), self.first.diff())
-        self.vectors = F.normalize(torch.cat([captions.parts[j][list(each)].float() for j,each in enumerate(rows)]), dim=1)
-        self.captions_of = {} # of each different text
-        for text,j in zip(self.texts, self.caption_of.tolist()): self.captions_of.setdefault(text, {})[j] = True
-        self.different = list(self.captions_of)
-        kinds = torch.tensor([self.different.index(text) for text in self.texts])
-        means = torch.zeros(len(self.different), self.vectors.shape[1]).index_add(0, kinds, self.vectors)
-        self.means = F.normalize(means, dim=1)
+        self.texts = []
+        self.captions_of = {} # captions that hold each different word
+        counts = []
+        vectors = []
+        for j in range(len(captions)):
+            words = judged_words(captions[j])
+            self.texts += words.values()
+            for text in words.values(): self.captions_of.setdefault(text, {})[j] = True
+            counts.append(len(words))
+            vectors.append(captions.parts[j][list(words)].float())
+        self.first = torch.tensor([0,*counts]).cumsum(0) # word of each caption
+        self.caption_of = torch.repeat_interleave(torch.arange(len(counts)), self.first.diff())
+        self.vectors = F.normalize(torch.cat(vectors), dim=1)
+        self.row_of = {text: row for row,text in enumerate(self.captions_of)} # in `means`
+        rows = torch.tensor([self.row_of[text] for text in self.texts])
+        sums = torch.zeros(len(self.row_of), self.vectors.shape[1]).index_add(0, rows, self.vectors)
+        self.means = F.normalize(sums, dim=1) # of each different word
     def near(self, thing):
         "Words that mean nearly the same."
-        cosines = self.means @ self.means[self.different.index(thing)]
-        return {self.different[k] for k in (cosines > _NEAR).nonzero().ravel().tolist()}
+        cosines = (self.means @ self.means[self.row_of[thing]]).tolist()
+        return {text for text,cosine in zip(self.row_of, cosines) if cosine > _NEAR}
+
+# %% ../../nbs/search/05_presence.ipynb #f2a77cfa
+class _Sample(NamedTuple):
+    "What one sentence that names a thing gives to the fits."
+    numbers:Tensor # Its three numbers without the images of the thing, and without as many others, `(2, 3)`
+    cosines:Tensor # Cosines of the thing with the sentence's six best images, `(6,)`
+    is_shown:Tensor # Whether these images mention the thing, `(6,)`
+
+class _Asked:
+    "Sentences asked of a collection, from which a thing can be taken out."
+    def __init__(self, model, images, texts, captions, owner):
+        counts = [summed_words([captions[[j]]], model.pooling) or 1 for j in range(len(captions))]
+        self.sim = model.similarity(images, captions).cpu().float()/torch.tensor(counts)
+        self.cosines = _word_cosines(images, captions)
+        self.words = _ContentWords(captions)
+        self.features = _random_features(self.words.vectors)
+        self.mentions = [set(re.findall(r"\w+", " ".join(of_image).casefold())) for of_image in texts]
+        self.owner = owner # image of each sentence
+    def numbers(self, j, out, expected):
+        "Mean of the best scores, and least and mean surplus, of sentence `j` without some images and its own."
+        kept = ~out
+        kept[self.owner[j]] = False
+        words = slice(self.words.first[j], self.words.first[j+1])
+        surplus = best_mean(self.cosines[kept][:,words]) - expected[words]
+        return torch.stack([best_mean(self.sim[kept,j]), surplus.min(), surplus.mean()])
+    def samples_without(self, thing, g):
+        "A `_Sample` of each of the first eight sentences that name a thing; none where fewer than 50 images would stay."
+        near = self.words.near(thing)
+        gone = torch.tensor([not near.isdisjoint(words) for words in self.mentions])
+        if gone.sum() > len(gone) - 50: return
+        stay = ~gone[self.owner[self.words.caption_of]] # words of the sentences whose image stays
+        expected = self.features @ _ridge(self.features[stay], best_mean(self.cosines[~gone][:,stay]))
+        for j in list(self.words.captions_of[thing])[:8]:
+            others = torch.zeros_like(gone)
+            others[torch.randperm(len(gone), generator=g)[:int(gone.sum())]] = True
+            numbers = torch.stack([self.numbers(j, out, expected) for out in (gone,others)])
+            best = self.sim[:,j].topk(6).indices
+            yield _Sample(numbers, self.cosines[best,self.words.texts.index(thing)], gone[best])
+
+# %% ../../nbs/search/05_presence.ipynb #e072857d
+_THINGS = 60 # Most things that a fit takes out
 
 def fit_presence(
     model:Encoder, # Encodes sentences
@@ -159,36 +200,17 @@ def fit_presence(
     texts_of = {image_id: [] for image_id in captions.image_ids}
     for text,i in zip(captions.texts, captions.image_of.tolist()): texts_of[captions.image_ids[i]].append(text)
     images = images[[i for i,name in enumerate(images.names) if texts_of.get(name)]]
-    texts = [texts_of[name] for name in images.names]
     if len(images) < 50: return None
     g = torch.Generator().manual_seed(0)
+    texts = [texts_of[name] for name in images.names]
     captions,owner = _asked_captions(model, texts, g)
     if not len(captions): return None
-    count = torch.tensor([summed_words([captions[[j]]], model.pooling) or 1 for j in range(len(captions))])
-    sim = model.similarity(images, captions).cpu().float()/count
-    words = _ContentWords(captions)
-    features,cosines = _random_features(words.vectors),_word_cosines(images, captions)
-    mentions = [[set(re.findall(r"\w+", text.casefold())) for text in of_image] for of_image in texts]
-    things = [text for text,asked in words.captions_of.items() if len(asked) > 1]
-    x,there,word_cosines,is_shown = [],[],[],[]
-    for thing in [things[k] for k in torch.randperm(len(things), generator=g)[:_THINGS].tolist()]:
-        near = words.near(thing)
-        gone = torch.tensor([any(near & said for said in of_image) for of_image in mentions])
-        if gone.sum() > len(images) - 50: continue
-        rest = ~gone[owner[words.caption_of]]
-        expected = features @ _ridge(features[rest], best_mean(cosines[~gone][:,rest]))
-        for j in list(words.captions_of[thing])[:8]:
-            span = slice(words.first[j], words.first[j+1])
-            for out,label in ((gone,0),(_as_many(gone, g),1)):
-                kept = ~out
-                kept[owner[j]] = False
-                surplus = best_mean(cosines[kept][:,span]) - expected[span]
-                x.append(torch.stack([best_mean(sim[kept,j]), surplus.min(), surplus.mean()]))
-                there.append(label)
-            hits = sim[:,j].topk(6).indices
-            word_cosines.append(cosines[hits,words.texts.index(thing)])
-            is_shown.append(gone[hits])
-    if len(x) < 20: return None
-    word = _logistic(torch.cat(word_cosines)[:,None], torch.cat(is_shown))
-    expected = _ridge(features, best_mean(cosines))
-    return Presence(_logistic(torch.stack(x), torch.tensor(there)), word, tuple(expected.tolist()))
+    asked = _Asked(model, images, texts, captions, owner)
+    things = [text for text,named_by in asked.words.captions_of.items() if len(named_by) > 1]
+    samples = []
+    for k in torch.randperm(len(things), generator=g)[:_THINGS].tolist(): samples += asked.samples_without(things[k], g)
+    if len(samples) < 10: return None
+    weights = _logistic(torch.cat([sample.numbers for sample in samples]), torch.tensor([0,1]*len(samples)))
+    word_weights = _logistic(torch.cat([sample.cosines for sample in samples])[:,None], torch.cat([sample.is_shown for sample in samples]))
+    expected = _ridge(asked.features, best_mean(asked.cosines))
+    return Presence(weights, word_weights, tuple(expected.tolist()))
