@@ -27,7 +27,9 @@ from ..model.encoded import Alignment
 from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder
 from ..measure.retrieval import ranking, ranks
-from ..search.answers import Hits, Presence, fit_presence, split_without
+from ..search.question import split_without
+from ..search.presence import Presence, fit_presence
+from ..search.answers import Hits
 from ..search.index import Index, ask as ask_images
 from .galleries import RegionMatch, best_regions, piece_vectors, unread_words
 from .view import AlignmentView
