@@ -98,6 +98,7 @@ def find_pictures(
     "The pictures of a folder by their image ids."
     stops = one_of(bad, ("stop","skip"), "value of bad") == "stop"
     folder = user_path(folder)
+    if folder.is_file(): raise NotADirectoryError(f"{folder} is a file; name its folder, {folder.parent}")
     if not folder.is_dir(): raise FileNotFoundError(f"folder of pictures {folder} is not there")
     reasons = {} # by path
     paths = []

@@ -18,6 +18,7 @@ import numpy as np
 import PIL.Image
 from fastcore.basics import patch
 
+from ..core.config import one_of
 from ..core.files import atomic
 from ..core.show import Templates, data_uri, small_jpeg
 from ..data.pictures import read_picture
@@ -117,6 +118,7 @@ def save(self:AlignmentView,
     path:str|Path, # Where to, such as `kite.html`
 ) -> None:
     "Write the page, atomically; it opens from disk without a network."
+    one_of(Path(path).suffix.lower(), (".html",".htm"), "ending of a page")
     text = self.html()
     with atomic(path) as p: p.write_text(text, encoding="utf8")
 

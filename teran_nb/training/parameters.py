@@ -26,6 +26,7 @@ _KINDS = {str: "text", int: "a whole number", float: "a number", bool: "True or 
           type(None): "None"}
 _ALSO = { # Parameters that take other types than that of their default
     "run": (list,dict), "data": (list,), "pictures": (list,), "features": (list,), "epochs": (int,), "grid": (type(None),)}
+_LEAST = {"top": 1, "max_queries": 1} # Below it a figure or a page would be empty
 
 def _executed_cells():
     "Source of the cells that ran so far, in order; none outside IPython, which is not imported to find out."
@@ -44,10 +45,12 @@ def _assigned(source):
     return values
 
 def _require_type(name, value, default):
-    "Refuse a value of another type than the default's (ValueError)."
+    "Refuse a value of another type than the default's, and a number below its least (ValueError)."
     kind = type(default)
     allowed = kind,*_ALSO.get(name, ())
-    if type(value) in allowed or (type(value) is int and float in allowed): return
+    if type(value) in allowed or (type(value) is int and float in allowed):
+        if name in _LEAST and value < _LEAST[name]: raise ValueError(f"the parameter {name} is at least {_LEAST[name]} and got {value}")
+        return
     raise ValueError(f"the parameter {name} is {_KINDS[kind]} and got {value!r}, {_KINDS.get(type(value), 'another type')}; "
                      f"type it as YAML, such as -y '{name}: {json.dumps(default)}'")
 
@@ -93,6 +96,7 @@ def check_parameters(
     output:str|Path="runs", # Folder that will be written to
     resume:str="", # Name or folder of a run to continue
     data:str|list="scenes", # As of `load_data`, which a run that is continued must have been given too
+    pictures:str|Path="", # Folder of pictures that is searched, in which `output` must not be; or a name, as in `prepare_own`
 ) -> SimpleNamespace: # The options: `data`, `training`, `testing`, `ndcg`, `grounding`, `phrases`, `pairs`, `judgements` and `others`
     "Refuse what a workflow cannot do before it begins, and give each option to the function that takes it."
     cells = _executed_cells()
@@ -101,6 +105,9 @@ def check_parameters(
     if pooling: one_of(pooling, POOLINGS, "pooling", registered=True)
     if ("pooling",pooling) in OWN_PARTS: check("pooling", pooling)
     pick_device(device)
+    is_folder = str(pictures) not in ("","photos","example")
+    if is_folder and project_path(output).resolve().is_relative_to(project_path(pictures).resolve()):
+        raise ValueError(f"{project_path(output)} is inside the folder of pictures; choose another output")
     require_space(project_path(output))
     runs = list(run.values()) if isinstance(run, Mapping) else [run] if isinstance(run, (str,Path)) else list(run)
     for path in filter(None, runs): model_folders(path)
