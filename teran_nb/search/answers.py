@@ -74,8 +74,8 @@ class Hits(MarkdownRepr):
     @property
     def verdict(self) -> str: # In words; empty where something probably shows it
         if self.present is None or self.present >= .5: return ""
-        least = f": the best images show “{self.missing}” least" if self.missing else ""
-        return f"Probably nothing here shows this ({100*self.present:.0f} %){least}."
+        least = f", and “{self.missing}” is shown least" if self.missing else ""
+        return f"Probably nothing here shows this: {100*self.present:.0f} % that something does{least}."
     def __len__(self): return len(self.ids)
     def __getitem__(self, i):
         if isinstance(i, slice): return [self[j] for j in range(len(self))[i]]
