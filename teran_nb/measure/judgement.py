@@ -58,7 +58,6 @@ class Judgements(MarkdownRepr):
         return f"{self.name}: {images}\n\n{markdown_table(['image','sentence','ratings'], rows)}"
 
 # %% ../../nbs/measure/07_judgement.ipynb #799bb1ba
-_COLUMNS = {"picture": "image", "file_name": "image", "caption": "sentence", "text": "sentence"}
 _CAPTION_ID = r"[^\t\n]+#\d+" # such as `dog.jpg#2`
 
 def _rated_rows(path, is_flickr8k):
@@ -68,7 +67,7 @@ def _rated_rows(path, is_flickr8k):
             image,sentence,*ratings = (line.split("\t") + [""]*4)[:5]
             yield f"line {number}",image,sentence,ratings
         return
-    for where,cells in table_rows(path, ("image","sentence","rating"), _COLUMNS):
+    for where,cells in table_rows(path, ("image","sentence","rating"), {"caption": "sentence", "text": "sentence"}):
         if isinstance(cells, str): raise ValueError(f"{path} {where} {cells}; correct it")
         for name in ("image","sentence"):
             if isinstance(cells[name], str|int): continue
