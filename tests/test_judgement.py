@@ -25,7 +25,7 @@ def rated():
     if not FLICKR8K.is_dir():
         pytest.skip(f"published agreement is repeated where {FLICKR8K} is")
     captions = read_captions(FLICKR8K / "dataset_flickr8k.json").split("test")
-    return [read_judgements(FLICKR8K / name, captions) for name in ("expert_judgements.tsv", "crowd_judgements.tsv.gz")]
+    return read_judgements([FLICKR8K / name for name in ("expert_judgements.tsv", "crowd_judgements.tsv.gz")], captions)
 
 
 def test_the_protocol_of_clipscore(rated):

@@ -167,7 +167,7 @@ def _link_phrases(captions, phrases):
     return Captions(texts, image_of, captions.image_ids, captions.sizes, captions.splits, links)
 
 def read_phrases(
-    path:str|Path, # Table with the columns filename or image, phrase, x1, y1, x2, y2; a row for each box of a phrase
+    path:str|Path, # Table with the columns image (or another of `IMAGE_COLUMNS`), phrase, x1, y1, x2, y2; a row for each box of a phrase
     captions:Captions, # Captions of at least these images
     sizes:np.ndarray|None=None, # Sizes of their pictures, `(images, 2)`; by default those that the captions know
     pixels:bool=False, # Whether boxes are pixels of these sizes instead of fractions of width and height
@@ -182,7 +182,7 @@ def read_phrases(
     index = NameIndex(captions.image_ids)
     size_of = dict(zip(captions.image_ids, captions.sizes))
     phrases = {} # image -> words -> (phrase as it was first written, boxes)
-    for where,row in table_rows(path, ("image","phrase","x1","y1","x2","y2"), {"filename": "image"}):
+    for where,row in table_rows(path, ("image","phrase","x1","y1","x2","y2")):
         try:
             if isinstance(row, str): raise ValueError(row)
             image_id,phrase,words,box = _phrase_of_row(row, index, size_of, pixels)
