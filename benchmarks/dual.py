@@ -34,7 +34,7 @@ METRICS = ["t2i_r1","t2i_r10","i2t_r1","i2t_r10","grounding","grounding_random",
 
 def measured(run, world, **options):
     "What one model reaches, with the scores of its heat maps."
-    result = evaluate_runs(run, world, **options)[1]
+    result = evaluate_runs(run, world, **options)
     here = environment(ScratchConfig().seed) # of the CLIP, which has no run that records it
     where = ", ".join(str(here[name]) for name in ("platform","device_name","device","cores")) + " cores"
     known = {name: value for name,value in result.about.items() if value != "unknown"}

@@ -109,7 +109,8 @@ def asked(folder):
     from teran_nb.training.datasets import load_data
     from teran_nb.training.runs import evaluate_runs
     world = load_data("scenes", world="tiny").test
-    model,result = evaluate_runs(folder, world)
+    result = evaluate_runs(folder, world)
+    model = result.model
     image = world[0]
     said = [result.sim, model.align(image, image.captions[0]).cosines]
     if "joint" in model.config.training_heads: said += [word_relations(model, image, image.captions[0]).words]

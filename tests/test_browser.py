@@ -251,7 +251,7 @@ def site(tmp_path_factory):
     config = replace(config, regions=replace(config.regions, features=data.test.features.dim))
     torch.manual_seed(0)
     model = Network.build(config, data.train.captions.texts).eval()
-    write_site(folder, model, data.test, evaluate(model, data.test))
+    write_site(folder, data.test, evaluate(model, data.test))
     return folder
 
 

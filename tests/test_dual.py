@@ -127,12 +127,12 @@ def test_windows_ground_too(drawn, clip):
 
 
 def test_a_run_of_evaluation_by_the_folder(drawn, clip):
-    model, result = evaluate_runs(clip, drawn)
-    assert isinstance(model, DualEncoder) and result.about["model"] == "clip"
-    _, pooled = evaluate_runs(clip, drawn, pooling="mrsw")
+    result = evaluate_runs(clip, drawn)
+    assert isinstance(result.model, DualEncoder) and result.about["model"] == "clip"
+    pooled = evaluate_runs(clip, drawn, pooling="mrsw")
     assert pooled.about["pooling"] == "mrsw" and not torch.allclose(pooled.sim, result.sim)
-    model, other = evaluate_runs(clip, drawn, dual={"dense": "kk", "regions": "windows"})
-    assert (model.config.dense, model.config.regions) == ("kk", "windows") and torch.allclose(other.sim, result.sim, atol=1e-4)
+    other = evaluate_runs(clip, drawn, dual={"dense": "kk", "regions": "windows"})
+    assert (other.model.config.dense, other.model.config.regions) == ("kk", "windows") and torch.allclose(other.sim, result.sim, atol=1e-4)
     assert other.about["changed"] == "dense kk, regions windows" and not result.about["changed"]
 
 

@@ -82,7 +82,7 @@ def test_the_vision_side_learns_too(made, tmp_path):
     assert torch.allclose(alignment.cosines, model.align(encoded[3], model.encode_captions("a red kite")).cosines, atol=1e-3)
     features = model.vision(model.vision.read([world[3].picture()]), None)[0].detach().numpy()
     assert abs(features - world[3].regions.features).max() > 0.1  # not those of the store any more
-    _, result = evaluate_runs(run, Collection.open(tmp_path / "world"), "cpu")
+    result = evaluate_runs(run, Collection.open(tmp_path / "world"), "cpu")
     assert np.isfinite(result.metrics["t2i_r1"])
 
 

@@ -63,7 +63,7 @@ def look_at(model, collection, folder):
     explorer.click(0)
     assert "answered in" in explorer.status.value
     assert "srcdoc" in explorer.view.value
-    write_site(folder / "site", model, collection, result, max_queries=4)
+    write_site(folder / "site", collection, result, max_queries=4)
     assert "scene-0" in (folder / "site" / "index.html").read_text(encoding="utf8")
     index = Index(model, folder / "index")
     index.add(collection)

@@ -17,7 +17,6 @@ from typing_extensions import TypedDict
 from ..core.files import atomic, read_json, require_space, user_path, write_json
 from ..core.show import progress
 from ..data.collection import Collection
-from ..model.encoder import Encoder
 from ..measure.relevance import Relevance
 from ..measure.retrieval import ranks
 from ..measure.evaluation import Evaluation
@@ -53,8 +52,8 @@ class _SiteBuilder:
     k = 6 # results of a query
     word_cards = 48 # words that get a card, at most
     per_page = 50 # queries of a page
-    def __init__(self, model, collection, result, folder="", show_progress_bar=False):
-        self.model = model
+    def __init__(self, collection, result, folder="", show_progress_bar=False):
+        self.model = result.model
         self.collection = collection
         self.result = result # its answers; `Answers` for sentences without a known true picture
         self.thumbnails = Thumbnails(collection, 160, folder)
@@ -226,9 +225,8 @@ def pages(self:_SiteBuilder, max_queries, relevance):
 # %% ../../nbs/look/06_website.ipynb #4f672b5d
 def write_site(
     folder:str|Path, # Where to; other files in it stay
-    model:Encoder, # The evaluated model
-    collection:Collection, # What it was evaluated on; its name is the site's title
-    result:Evaluation|Answers, # Its answers; `Answers` for sentences without a known true picture
+    collection:Collection, # What a model was evaluated on; its name is the site's title
+    result:Evaluation|Answers, # The model and its answers; `Answers` for sentences without a known true picture
     max_queries:int=1000, # Number of queries in each direction, at most
     relevance:Sequence[Relevance]=(), # For the rule "wrong, and yet relevant"; the first counts
     show_progress_bar:bool=False, # Whether to show progress
@@ -237,7 +235,7 @@ def write_site(
     folder = user_path(folder)
     require_space(folder, 60_000_000)
     previous = _previous_files(folder)
-    builder = _SiteBuilder(model, collection, result, folder, show_progress_bar)
+    builder = _SiteBuilder(collection, result, folder, show_progress_bar)
     write_json(folder/"site.json", {"files": sorted(previous)}) # from here on, the folder's pages belong to a site
     texts = builder.pages(max_queries, relevance)
     files = {*texts, *builder.thumbnails.files}

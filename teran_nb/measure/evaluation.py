@@ -40,6 +40,7 @@ class Evaluation(MarkdownRepr):
     sim:Tensor # Similarity of every pair, `(images, captions)`
     relation_metrics:dict=field(default_factory=dict) # From `relation_distances`
     pair_scores:PairScores|None=None # Scores of minimal pairs, where some were given
+    model:Encoder|None=None # It was evaluated; of an ensemble, its first member
     @property
     def result(self) -> Result:
         "All metrics as one measurement."
@@ -121,7 +122,7 @@ def evaluate(
     pair_scores = None
     if pairs is not None:
         pair_scores = score_pairs(model, pairs, collection, encoded_images, pooling, show_progress_bar)
-    return Evaluation(ranked, grounded, encoded_images, encoded_captions, sim, relation_metrics, pair_scores)
+    return Evaluation(ranked, grounded, encoded_images, encoded_captions, sim, relation_metrics, pair_scores, model)
 
 # %% ../../nbs/measure/06_evaluation.ipynb #71035500
 class Tested(TypedDict):
@@ -150,6 +151,7 @@ def ensemble(
     "Average the similarities of several models (TERAN section 7.2), also those of minimal pairs."
     members = iter(members)
     first = next(members)
+    model = first.model
     images = first.images
     captions = first.captions
     total = first.sim.clone()
@@ -165,7 +167,7 @@ def ensemble(
         del member
     sim = total/len(pair_scores)
     ranked = retrieval(sim, image_of, protocol, relevance, ndcg, about)
-    return Evaluation(ranked, None, images, captions, sim, pair_scores=_mean_pair_scores(pair_scores))
+    return Evaluation(ranked, None, images, captions, sim, pair_scores=_mean_pair_scores(pair_scores), model=model)
 
 def _mean_pair_scores(members):
     "The mean similarities of minimal pairs; None where a member scored none, or other pairs than the first."

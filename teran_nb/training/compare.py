@@ -163,7 +163,7 @@ def _test_once(made, runs, data, device):
     if stored.get("of") == tested_on and not registered_metrics(): return stored
     pairs = scene_pairs(test) if is_drawn(test) else None
     row = name if name in recipe_names() else ""
-    result = evaluate_runs(runs, test, device, row=row, changes=made.test, relevance=relevances_of(test), pairs=pairs, relations=True)[1]
+    result = evaluate_runs(runs, test, device, row=row, changes=made.test, relevance=relevances_of(test), pairs=pairs, relations=True)
     result.save(path, of=tested_on)
     return read_tested(path)
 
@@ -259,8 +259,8 @@ def cross_test(
     lines = {}
     rows = [row for row in ("teran-mrsw","teran-mwsr","teran-symm") if row in results.lines]
     for row,pooling in itertools.product(rows, poolings):
-        evaluations = [evaluate_runs(run, data.test, device, pooling=pooling)[1] for run in results.values(row, "run")]
-        lines[f"{row}, tested by {pooling}"] = tuple(evaluation.result.only for evaluation in evaluations)
+        tested = [evaluate_runs(run, data.test, device, pooling=pooling).result.only for run in results.values(row, "run")]
+        lines[f"{row}, tested by {pooling}"] = tuple(tested)
     return Result(lines)
 
 # %% ../../nbs/training/05_compare.ipynb #ae09c967

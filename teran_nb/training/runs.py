@@ -352,7 +352,7 @@ def evaluate_runs(
     text:str="", # As in `load_model`
     dual:Mapping|None=None, # As in `load_model`
     **options, # Options of `evaluate`: `protocol`, `relevance`, `ndcg`, `rerank`, `pairs` ...
-) -> tuple[Encoder,Evaluation]: # The (first) model, and what it reached
+) -> Evaluation: # Its `model` is the first one
     "Evaluate a trained model, an original checkpoint, or an ensemble."
     if options.get("protocol"): one_of(options["protocol"], PROTOCOLS, "protocol")
     runs = [runs] if isinstance(runs, (str,Path,Run)) else list(runs)
@@ -380,10 +380,10 @@ def evaluate_runs(
         about[condition] = values[0] if len(values) == 1 else " + ".join(map(str, values))
     options["relevance"] = list(options.get("relevance", ()))
     evaluations = (evaluate(model, collection, **options, about=about) for model in models) # holds one at a time
-    if len(models) == 1: return models[0],next(evaluations)
+    if len(models) == 1: return next(evaluations)
     name = options.get("protocol") or collection.name
     ndcg = options.get("ndcg", NdcgRule())
-    return models[0],ensemble(evaluations, collection.captions.image_of, name, options["relevance"], ndcg, about)
+    return ensemble(evaluations, collection.captions.image_of, name, options["relevance"], ndcg, about)
 
 # %% ../../nbs/training/04_runs.ipynb #cb72931d
 @patch
@@ -403,7 +403,7 @@ def test(self:Run,
     "Test the models of the run, on the data that it was trained on or on others."
     data = data or self.training_data()
     options = {"relevance": relevances_of(data, split), "changes": None if options.get("row") else self.recipe.test} | options
-    return evaluate_runs(self, data.split(split), **options)[1]
+    return evaluate_runs(self, data.split(split), **options)
 
 def trained_world(
     run:str|Path, # A run, or another model

@@ -68,7 +68,7 @@ def write_pages(folder, payloads, rng):
         path = folder / f"view-{i}.html"
         AlignmentView([a], names=[payload]).save(path)
         pages.append(("view", path))
-    write_site(folder / "site", model, collection, evaluate(model, collection))
+    write_site(folder / "site", collection, evaluate(model, collection))
     pages += [("site", p) for p in sorted((folder / "site").rglob("*.html"))]
     explorer = Explorer(Finder(model, collection), output=folder / "explorer")
     explorer.save(folder / "explorer.html")
