@@ -174,11 +174,11 @@ def word_parts(self:Network, vectors:Tensor, batch:TokenBatch) -> Packed:
 def weights_of(self:Network, words:Packed) -> Packed|None: # `(words, 1)`
     "How much each word vector counts in its caption, on average 1; None where all count alike."
     if not self.config.word_weights: return None
-    owner = torch.repeat_interleave(words.lengths).to(words.values.device)
+    owners = words.owners
     powers = self.weigh_words(words.values).clamp(-10, 10).exp() # unbounded ones could overflow
-    sums = powers.new_zeros(len(words), 1).index_add(0, owner, powers)
+    sums = powers.new_zeros(len(words), 1).index_add(0, owners, powers)
     counts = words.lengths.to(powers)[:,None]
-    return Packed(powers*(counts/sums)[owner], words.offsets)
+    return Packed(powers*(counts/sums)[owners], words.offsets)
 
 @patch
 def drop_regions(self:Network, batch:RegionBatch) -> RegionBatch:
