@@ -39,6 +39,9 @@ class Packed:
     def dim(self) -> int: return self.values.shape[1]
     @property
     def lengths(self) -> Tensor: return self.offsets.diff()
+    @property
+    def owners(self) -> Tensor: # For each vector the number of its set, on the device of the vectors, `(total,)`
+        return torch.repeat_interleave(self.lengths).to(self.values.device)
 
 # %% ../../nbs/core/00_packed.ipynb #0493e84e
 def _offsets(lengths):

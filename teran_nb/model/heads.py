@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ..core.packed import Packed, length_mask
+from ..core.config import one_of
 from ..core.show import progress
 from .similarity import BlockOptions, every_pair, similarity
 from .encoded import Encoded
@@ -30,18 +31,16 @@ class Head(nn.Module):
     trains_alignment = False # Whether training by it trains the alignment, so that the box of a word means something
     ranks_by = "a score of its own" # What pairs are ranked by, in words, for titles and tables
     ranks_by_alignment = False # Whether its score is the pooled alignment
-    reads_whole = True # Whether it reads the vectors of wholes; what no head reads does not learn
-    reads_weights = True # Whether it reads the weights of words
+    reads = "parts","whole","weights" # What it reads; what no head reads does not learn. `pooling` is that of the network
     def __init__(self,
         dim:int=0, # Length of all vectors
     ):
         super().__init__()
+        self.global_weight = 0. # It adds so many times the cosine of whole vectors to the pooled alignment
     @classmethod
     def build(cls, config:Any) -> "Head":
         "The head of a `NetworkConfig`, with random weights."
         return cls(config.dim)
-    @property
-    def takes_pooling(self) -> bool: return self.ranks_by_alignment # Whether `similarity` takes the network's `pooling`
     @property
     def index_refusal(self) -> str:
         "Why no index of vectors can rank by this head, as a clause for an error; empty if one can."
@@ -57,7 +56,7 @@ class AlignmentHead(Head):
     trains_alignment = True
     ranks_by = "the alignment"
     ranks_by_alignment = True
-    reads_whole = False
+    reads = "parts","weights","pooling"
     index_refusal = ""
     def similarity(self, images:Encoded, captions:Encoded, pooling:str="mrsw", **options:Unpack[BlockOptions]) -> Tensor:
         "Similarity of every pair, `(images, captions)`; a network gives the pooling of its configuration."
@@ -66,7 +65,7 @@ class AlignmentHead(Head):
 class GlobalHead(Head):
     "Compares one vector for the image with one for the caption (TERN)."
     ranks_by = "one vector a side"
-    reads_weights = False
+    reads = ("whole",)
     index_refusal = ""
     def similarity(self, images:Encoded, captions:Encoded, **options:Unpack[BlockOptions]) -> Tensor:
         "Cosine of every pair of wholes, `(images, captions)`."
@@ -79,7 +78,7 @@ class BothHead(Head):
     "The pooled alignment plus a cosine of whole vectors."
     trains_alignment = True
     ranks_by = "the alignment and one vector a side"
-    takes_pooling = True
+    reads = "parts","whole","weights","pooling"
     index_refusal = ""
     def __init__(self,
         dim:int=0, # Length of all vectors, on which the weight does not depend
@@ -98,7 +97,7 @@ class CrossEncoderHead(Head):
     "A network that reads both sides of a pair together."
     is_cross_encoder = True
     ranks_by = "a network over both sides"
-    reads_whole = reads_weights = False
+    reads = ("parts",)
     @property
     def index_refusal(self) -> str: return f"it scores a pair by {self.ranks_by}, so every pair is read anew"
     def forward(self,
@@ -161,7 +160,7 @@ class WeightedHead(Head):
     needs_words = True
     trains_alignment = True
     ranks_by = "best words and regions with learned weights"
-    reads_whole = reads_weights = False
+    reads = ("parts",)
     index_refusal = "this model adds the best words of an image's regions, with learned weights"
     def __init__(self,
         dim:int, # Size of the common space
@@ -172,14 +171,13 @@ class WeightedHead(Head):
         self.weigh_words = network()
     def weights(self, side:Packed, network:nn.Module) -> Tensor:
         "Weights that sum to 1 in every set, `(vectors of all sets, 1)`."
-        lengths = side.lengths.to(side.values.device)
-        owner = torch.repeat_interleave(lengths)
+        owners = side.owners
         logits = network(side.values)[:,0].float()
         lowest = torch.full((len(side),), -torch.inf, device=logits.device)
-        highest = lowest.scatter_reduce(0, owner, logits.detach(), "amax") # so that the softmax cannot overflow
-        powers = (logits-highest[owner]).exp()
-        sums = torch.zeros_like(highest).index_add(0, owner, powers)
-        return (powers/sums[owner])[:,None].to(side.values.dtype)
+        highest = lowest.scatter_reduce(0, owners, logits.detach(), "amax") # so that the softmax cannot overflow
+        powers = (logits-highest[owners]).exp()
+        sums = torch.zeros_like(highest).index_add(0, owners, powers)
+        return (powers/sums[owners])[:,None].to(side.values.dtype)
     def similarity(self, images:Encoded, captions:Encoded, **options:Unpack[BlockOptions]) -> Tensor:
         "Similarity of every pair, `(images, captions)`, on the device of the weights."
         device = self.weigh_words[0].weight.device
@@ -229,7 +227,7 @@ class GPOHead(Head):
     "Compares one pooled vector of the regions with one of the words."
     needs_words = True
     ranks_by = "one pooled vector a side"
-    reads_whole = reads_weights = False
+    reads = ("parts",)
     index_refusal = "this model makes one vector of all regions, which the index does not keep"
     def __init__(self,
         dim:int=0, # Size of the common space, on which the pooling does not depend
@@ -264,8 +262,9 @@ def _check_head(cls, config=None):
     config = config or SimpleNamespace(dim=16, pooling="mrsw") # of a `NetworkConfig`, most heads read no more
     with torch.random.fork_rng(devices=[]): # the weights drawn here must not change those of the model
         head = cls.build(config).eval()
+    for name in head.reads: one_of(name, ("parts","whole","weights","pooling"), f"value of {cls.__name__}.reads")
     options = {"memory": 512, "show_progress_bar": False}
-    if head.takes_pooling: options["pooling"] = "mrsw"
+    if "pooling" in head.reads: options["pooling"] = "mrsw"
     generator = torch.Generator().manual_seed(0)
     for regions,words in (([3,1],[2,5,1]), ([3,1,4],[2,5,1]), ([0,3],[2,0])): # a mix-up of the axes fails for (2,3)
         image_vectors,images = _random_side(regions, config.dim, generator)

@@ -117,8 +117,10 @@ class Network(nn.Module, Encoder, ModelHubMixin,
         trained = [self.heads[name] for name in config.training_heads]
         if config.whole == "mean":
             self.project_whole = nn.ModuleList(nn.Linear(config.dim, config.dim) for _ in range(2))
-            self.project_whole.requires_grad_(any(head.reads_whole for head in trained))
-        if config.word_weights: self.weigh_words = nn.Linear(config.dim, 1).requires_grad_(any(head.reads_weights for head in trained))
+            self.project_whole.requires_grad_(any("whole" in head.reads for head in trained))
+        if config.word_weights:
+            self.weigh_words = nn.Linear(config.dim, 1)
+            self.weigh_words.requires_grad_(any("weights" in head.reads for head in trained))
     @property
     def device(self) -> torch.device: return next(self.parameters()).device
 
@@ -172,11 +174,11 @@ def word_parts(self:Network, vectors:Tensor, batch:TokenBatch) -> Packed:
 def weights_of(self:Network, words:Packed) -> Packed|None: # `(words, 1)`
     "How much each word vector counts in its caption, on average 1; None where all count alike."
     if not self.config.word_weights: return None
-    owner = torch.repeat_interleave(words.lengths).to(words.values.device)
+    owners = words.owners
     powers = self.weigh_words(words.values).clamp(-10, 10).exp() # unbounded ones could overflow
-    sums = powers.new_zeros(len(words), 1).index_add(0, owner, powers)
+    sums = powers.new_zeros(len(words), 1).index_add(0, owners, powers)
     counts = words.lengths.to(powers)[:,None]
-    return Packed(powers*(counts/sums)[owner], words.offsets)
+    return Packed(powers*(counts/sums)[owners], words.offsets)
 
 @patch
 def drop_regions(self:Network, batch:RegionBatch) -> RegionBatch:
@@ -240,7 +242,7 @@ def similarity(self:Network,
                          f"{head or self.config.ranking_head!r} is none; leave it 0")
     images,captions = self.ensure_encoded(images, captions)
     def score(head, **options):
-        if head.takes_pooling: options["pooling"] = pooling or self.config.pooling
+        if "pooling" in head.reads: options["pooling"] = pooling or self.config.pooling
         return head.similarity(images, captions, **options)
     with self.eval_mode() if len(images.names) else nullcontext():
         if not rerank: return score(chosen, **options)
@@ -345,7 +347,7 @@ def _note(self:Network):
     if head.is_cross_encoder:
         return (f"This model scores a pair by {head.ranks_by}: its words and boxes are compared after both sides were "
                 "mixed, and were not trained to match.")
-    if hasattr(head, "global_weight"):
+    if head.global_weight:
         return "This model ranks by its alignment plus a cosine of whole vectors, which no word and no box shows."
     if any(self.heads[name].trains_alignment for name in self.config.training_heads):
         if head.ranks_by_alignment: return ""
@@ -361,7 +363,7 @@ def info(self:Network) -> EncoderInfo: # From the configuration and the head tha
     return EncoderInfo(
         name=self.name, reads="regions" if self.vision is None else "both", extractor=self.config.regions.extractor,
         pooling=self.config.pooling, own_score="" if head.ranks_by_alignment else head.ranks_by,
-        global_weight=head.global_weight.item() if hasattr(head, "global_weight") else 0.,
+        global_weight=torch.as_tensor(head.global_weight).item(), # a number, or a weight that was learned
         is_cross_encoder=head.is_cross_encoder, note=self._note(), not_indexed=head.index_refusal)
 
 # %% ../../nbs/model/12_network.ipynb #eef41824

@@ -149,9 +149,8 @@ def word_slots(
 def _sum(regions, words):
     "Sum of all cosines of a pair, as the product of the sums of both sides."
     def total(sets):
-        set_of = torch.repeat_interleave(sets.lengths).to(sets.values.device)
         totals = sets.values.new_zeros(len(sets), sets.dim, dtype=torch.float64)
-        return totals.index_add(0, set_of, sets.values.double())
+        return totals.index_add(0, sets.owners, sets.values.double())
     return (total(regions) @ total(words).T).to(regions.values.dtype)
 
 def _dense_blocks(sets, count):
