@@ -55,13 +55,14 @@ class Duplicates(MarkdownRepr):
         splits = ", ".join(map(escape_markdown, self.splits))
         summary = f"{self.images:,} images in {splits}, compared by their {self.by}: "
         across = f"{len(self.pairs):,} pairs across splits" if self.pairs else "no picture occurs in two splits"
-        summary += across if len(self.splits) > 1 else "there is only one split"
+        within = "some are equal" if self.repeated else "no two are equal"
+        summary += across if len(self.splits) > 1 else within
         if self.plain > 1:
             summary += f"; {self.plain:,} plain pictures cannot be told apart, except by their files"
         for split,image_ids,limit in self.repeated:
             examples = escape_markdown(", ".join(image_ids[:3]))
-            summary += (f"\n\n{len(image_ids):,} images of {escape_markdown(split)} are equal to another one there, such as "
-                        f"{examples}; image retrieval of their captions is a draw, so R@1 is at most {limit:.1%}")
+            summary += (f"\n\n{len(image_ids):,} images of {escape_markdown(split)} are equal to another one there, such as {examples}"
+                        + (f"; image retrieval of their captions is a draw, so R@1 is at most {limit:.1%}" if limit < 1 else ""))
         if not self.pairs: return summary
         table = markdown_table(["image","split","image","split","how alike"], self.pairs[:20])
         further = f"\n\n... and {len(self.pairs)-20:,} more" if len(self.pairs) > 20 else ""

@@ -26,7 +26,7 @@ from ..model.encoder import Encoder
 from ..model.saving import encoding_key, load_or_encode
 from ..training.datasets import photographs
 from ..training.runs import load_models
-from .index import Index
+from .index import Index, ask
 
 # %% ../../nbs/search/08_own_pictures.ipynb #06c2f70c
 def open_models(
@@ -101,6 +101,10 @@ def encode_or_index(
     return encoded
 
 # %% ../../nbs/search/08_own_pictures.ipynb #d0907347
+def _is_participle(word):
+    has_ending = len(word) > 4 and word.endswith(("ing","ed")) and not word.endswith("eed")
+    return has_ending and word not in EVERYDAY_THINGS # such as building
+
 def suggest(
     model:Encoder, # Encodes images and sentences
     images:Encoded|Index, # The pictures as it encodes them; of more than 2,000, every so many are compared
@@ -111,19 +115,22 @@ def suggest(
     if len(given): return list(given)
     training = model.provenance
     frequent = sorted(training.words, key=lambda word: -training.words[word]) if training else EVERYDAY_THINGS
-    words = [word for word in frequent if len(word) > 2 and word.isalpha() and word not in STOP_WORDS][:300]
+    content = [word for word in frequent if len(word) > 2 and word.isalpha() and word not in STOP_WORDS]
+    words = [word for word in content if not _is_participle(word)][:300]
     if not words or not len(images): return []
     sims = model.similarity(images[::math.ceil(len(images)/2000)], model.encode_captions(words)).cpu()
     lead = sims.max(0).values - sims.mean(0)
-    proposed = []
+    proposed,absent = [],[]
     best_pictures = set()
     for j in lead.argsort(descending=True).tolist():
         best = int(sims[:,j].argmax())
         if best in best_pictures and len(best_pictures) < len(sims): continue
-        best_pictures.add(best)
-        proposed.append(words[j])
-        if len(proposed) == n: break
-    return proposed
+        if ask(model, images, words[j], 1)[0].verdict: absent.append(words[j])
+        else:
+            best_pictures.add(best)
+            proposed.append(words[j])
+        if len(proposed) == n or len(absent) == 50: break # each is a search
+    return proposed or absent[:n]
 
 # %% ../../nbs/search/08_own_pictures.ipynb #3290c57e
 def unlike_training(
