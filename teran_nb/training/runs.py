@@ -243,13 +243,6 @@ def _starting_model(recipe, data, folder, resume):
 _MODELS = {model.__name__: model for model in (Network,PublishedNetwork,UniterNetwork,Conse)} # by `kind`
 PACKAGED = Path(files("teran_nb"))/"models" # Models that come with this library, each in a folder
 
-def _pretrained(path):
-    "The name of a pretrained model and the class that opens it, both empty where a path names none."
-    name = pretrained_name(path)
-    if not name: return "",None
-    kind = "" if Path(name).is_dir() else hub_kind(name)
-    return name,_MODELS.get(kind, DualEncoder)
-
 def model_folders(
     path:str|Path, # Folder of a run or of a model, file of an original checkpoint, or a dual encoder's folder or name
 ) -> list[Path]: # One for each model of the run
@@ -272,6 +265,13 @@ def model_folders(
     if missing: raise FileNotFoundError(f"{path} is an ensemble whose {missing[0]} is not trained yet; resume it")
     return folders
 
+def _located(path):
+    "Where a model lies, and the class that opens a pretrained one, which may ask the hub; None for any other model."
+    place = model_folders(path)[0]
+    name = pretrained_name(place)
+    if not name: return place,None
+    return place,DualEncoder if place.is_dir() else _MODELS.get(hub_kind(name), DualEncoder)
+
 def load_model(
     path:str|Path, # Folder of a run or of a model, a checkpoint's file, a hub name, or a name in `PACKAGED`
     device:str="cpu", # `auto`, `cpu` or `cuda`
@@ -279,12 +279,13 @@ def load_model(
     dual:Mapping|None=None, # Options of a dual encoder, as in `DualEncoder.from_pretrained`
 ) -> Encoder: # Ready to encode, align and rank
     "Load a trained model."
-    device = pick_device(device)
-    path = model_folders(path)[0]
-    name,model = _pretrained(path)
-    if model is DualEncoder: return DualEncoder.from_pretrained(path, device=device.type, **(dual or {}))
+    return load_models([path], device, text, dual)[0]
+
+def _load(path, pretrained, device, text, dual):
+    "The model that lies in a place; `pretrained` is the class that opens it, as `_located` gives both."
+    if pretrained is DualEncoder: return DualEncoder.from_pretrained(path, device=device.type, **(dual or {}))
     if dual: raise ValueError(f"{path} is no pretrained dual encoder; leave out its options ({', '.join(dual)})")
-    if name: return model.from_pretrained(name, device=device)
+    if pretrained: return pretrained.from_pretrained(str(path), device=device)
     if path.is_file():
         if text and project_path(text).is_dir(): text = project_path(text)
         load = load_uniter if is_uniter(open_checkpoint(path)) else load_original
@@ -302,9 +303,15 @@ def load_models(
     dual:Mapping|None=None, # Options of the dual encoders among them
 ) -> list[Encoder]: # In the order of the paths
     "Load several models; `dual` goes to the dual encoders among them."
-    duals = [_pretrained(path)[1] is DualEncoder for path in paths]
-    # where there is none, it goes to each model, which refuses it
-    return [load_model(path, device, text, dual if own or not any(duals) else None) for path,own in zip(paths, duals)]
+    device = pick_device(device)
+    located = [_located(path) for path in paths]
+    # where there is no dual encoder, its options go to each model, which refuses them
+    goes_to_all = not any(pretrained is DualEncoder for _,pretrained in located)
+    models = []
+    for place,pretrained in located:
+        options = dual if goes_to_all or pretrained is DualEncoder else None
+        models.append(_load(place, pretrained, device, text, options))
+    return models
 
 @patch(as_prop=True)
 def model(self:Run) -> Encoder: # On the CPU; `load_model` takes a device
