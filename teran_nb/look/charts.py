@@ -15,10 +15,10 @@ from matplotlib.axes import Axes
 
 from ..model.alignment import POOLINGS
 from ..model.single_stream import WordRelations
-from ..zoo.papers import PUBLISHED, published
 from ..measure.results import Result, format_metric, metric_named
 from ..measure.retrieval import chance_bound
 from ..measure.pairs import PairScores
+from ..measure.papers import PUBLISHED, published
 from ..training.learner import History
 from .figures import COLOURS, grid, new_axis, empty_figure, plain, shortened
 

@@ -21,10 +21,10 @@ from ..scenes.minimal_pairs import is_drawn, scene_pairs
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
 from ..model.single_stream import WordRelations, word_relations
-from ..zoo.papers import PUBLISHED
 from ..measure.results import Measured, Result, registered_metrics
 from ..measure.pairs import context_scores
 from ..measure.evaluation import read_tested
+from ..measure.papers import PUBLISHED
 from .recipe import Recipe, recipe, recipe_names
 from .runs import Run, evaluate_runs, in_project, load_model, single_models, train
 
