@@ -12,10 +12,10 @@ import pandas as pd
 
 from teran_nb.core.config import one_of
 from teran_nb.core.show import markdown_table
+from teran_nb.measure.papers import PUBLISHED, paper_table, published
 from teran_nb.measure.results import (
     Result, answered_by_both, format_metric, format_seeds, metric_named, paired_bootstrap, read_result, welch)
 from teran_nb.measure.retrieval import chance_bound
-from teran_nb.zoo.papers import PUBLISHED, paper_table, published
 
 _OTHERWISE = {"better": "the other way round", "lower": "the other way round", "little": "the difference is large", "fails": "it loses less than half"}
 _DIFFERENCE = {"better": "first - second", "lower": "second - first", "little": "second - 0.9 x first",

@@ -16,10 +16,10 @@ from teran_nb.core.config import one_of
 from teran_nb.core.files import digest, locked, project_path, read_json, write_json
 from teran_nb.data.collection import Collection
 from teran_nb.measure.evaluation import read_tested
+from teran_nb.measure.papers import PUBLISHED
 from teran_nb.measure.results import OF_SEED, OWN_LINE, Measured, Result, read_result
 from teran_nb.training.datasets import load_data
 from teran_nb.training.runs import Run
-from teran_nb.zoo.papers import PUBLISHED
 
 # the files
 

@@ -16,12 +16,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from teran_nb.core.config import one_of
+from teran_nb.core.config import one_of, override
 from teran_nb.core.files import atomic, project_path, read_json, read_text
 from teran_nb.core.show import escape_markdown, markdown_table
-from teran_nb.measure.results import Result
-from teran_nb.training.compare import trainings, without_contexts
-from teran_nb.training.runs import Run
+from teran_nb.data.collection import Collection
+from teran_nb.measure.pairs import context_scores
+from teran_nb.measure.results import Measured, Result
+from teran_nb.scenes.minimal_pairs import scene_pairs
+from teran_nb.training.compare import trainings
+from teran_nb.training.recipe import recipe, recipe_names
+from teran_nb.training.runs import Run, load_model
 
 from .claims import as_markdown, findings
 from .entries import NOT_RECORDED, compare_with_table, enter, read_measured, read_table
@@ -143,6 +147,34 @@ def fill_documents(
         results = document.parent if document.parent.name == "results" else document.parent/"results"
         text = fill_document(read_text(document), results)
         with atomic(document) as tmp: tmp.write_text(text, encoding="utf8")
+
+
+# minimal pairs
+
+_OF_TRAINING = ("seed","commit","changed","epochs","run")  # conditions that stay, however a model is tested
+
+
+def without_contexts(
+    results: Result,  # `values(row, "run")` are the folders of the runs; ensembles are left out
+    data: Collection,  # Drawn scenes
+) -> Result:  # On the test split: a line for each row, then for its words alone, its regions alone, and both
+    "Test trained models on minimal pairs, with and without context."
+    pairs = scene_pairs(data.test)
+    lines = {}
+    about = {"protocol": data.test.name, "candidates": f"{len(pairs):,} pairs of two captions", "ties": "count half"}
+    for row, seeds in results.lines.items():
+        if seeds[0].about["models"] != "single": continue
+        tested_as = seeds[0].about["model"]  # the line may have a label of its own
+        changes = recipe(tested_as).test if tested_as in recipe_names() else {}
+        for result in seeds:
+            model = load_model(result.about["run"], "auto")
+            model.config = override(model.config, changes)
+            model.name = row
+            conditions = about | {k: result.about[k] for k in _OF_TRAINING if k in result.about}
+            for name, scores in context_scores(model, pairs, data.test).items():
+                line = row if name == row else f"{row}-{name.replace(' ', '-')}"
+                lines[line] = lines.get(line, ()) + (Measured(scores.metrics, conditions | {"model": line}),)
+    return Result(lines)
 
 
 # the shell

@@ -12,10 +12,11 @@ from conftest import ROOT, play, toy_result
 
 from lab.entries import (
     NOT_RECORDED, compare_with_table, data_fingerprint, different_data, enter, entry_path, prediction_interval, read_entry, read_measured, read_table)
-from lab.registry import fill_document, fill_documents, main, registry_table, workflow_command
+from lab.registry import fill_document, fill_documents, main, registry_table, without_contexts, workflow_command
 from teran_nb.core import processes
 from teran_nb.core.files import write_json
 from teran_nb.measure.results import Measured, Result
+from teran_nb.training.compare import compare, paper_rows
 from teran_nb.training.datasets import load_data
 from teran_nb.training.recipe import _full_name, recipe, recipe_names
 from teran_nb.training.runs import _record
@@ -276,6 +277,21 @@ def test_enter_show_and_check(tmp_path):
     assert main(["check", table, str(tmp_path / "three.json")]).inside.all()
     with pytest.raises(ValueError, match="unknown row of the runs 'tern'; known are teran-mrsw"):
         main(["check", table, str(tmp_path / "three.json"), "--rows", "tern"])
+
+
+def test_minimal_pairs_without_context(tmp_path, monkeypatch):
+    "A row, its words alone, its regions alone, and both; a line may have a label of its own, and ensembles are left out."
+    monkeypatch.setattr(processes, "git_commit_hash", lambda: "2adcbd9")  # a number of changed files is not entered
+    data = load_data(world="tiny")
+    results = compare(paper_rows(["tern-mrsw-test", "teran-mrsw-ens"], "tiny", epochs=1), data, [0], tmp_path / "runs")
+    alone = without_contexts(results, data)
+    assert list(alone.lines) == ["tern-mrsw-test" + bag for bag in ("", "-words-alone", "-regions-alone", "-both-alone")]
+    assert alone.values("tern-mrsw-test", "pairs") == pytest.approx(results.values("tern-mrsw-test", "pairs"))
+    labelled = without_contexts(Result({"mine": results.lines["tern-mrsw-test"], "averaged": results.lines["teran-mrsw-ens"]}), data)
+    assert list(labelled.lines) == [line.replace("tern-mrsw-test", "mine") for line in alone.lines]
+    assert labelled.values("mine", "pairs") == alone.values("tern-mrsw-test", "pairs")
+    entered = main(["enter", str(tmp_path / "pairs"), *results.values("tern-mrsw-test", "run"), "--pairs"])
+    assert {line: seeds[0].metrics for line, seeds in entered.lines.items()} == {line: seeds[0].metrics for line, seeds in alone.lines.items()}
 
 
 @pytest.mark.slow

@@ -15,10 +15,10 @@ from matplotlib.axes import Axes
 
 from ..model.alignment import POOLINGS
 from ..model.single_stream import WordRelations
-from ..zoo.papers import PUBLISHED, published
 from ..measure.results import Result, format_metric, metric_named
 from ..measure.retrieval import chance_bound
 from ..measure.pairs import PairScores
+from ..measure.papers import PUBLISHED, published
 from ..training.learner import History
 from .figures import COLOURS, grid, new_axis, empty_figure, plain, shortened
 
@@ -59,7 +59,7 @@ def show_curves(
     "Each metric over the epochs of one model or of several, on a scale of its own."
     title = ""
     if isinstance(epochs, History):
-        if epochs.epochs: title = f"Best epoch by {epochs.select}: {epochs.best()['epoch']}"
+        if best := epochs.best(): title = f"Best epoch by {epochs.select}: {best['epoch']}"
         epochs = epochs.to_pandas().assign(line="")
     measured = _with_numbers(epochs, metrics)
     if not measured: return empty_figure(f"no epoch measured {' or '.join(metrics)}")

@@ -26,7 +26,7 @@ from ..data.caption_files import table_rows
 from ..data.collection import Collection, Images
 from ..data.words import matching_words
 from ..model.encoder import Encoded, Encoder
-from ..zoo.papers import paper_table, published_row
+from .papers import paper_table, published_row
 from .spice import Tuples, spice_scores
 from .relevance import rouge_blocks
 from .results import OF_MODEL, Measured, Result

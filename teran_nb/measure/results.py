@@ -203,7 +203,9 @@ def _one_line(item):
     measured = Measured(item.metrics, item.about, getattr(item, "ranks", None))
     name = str(item.about.get("model") or item.about.get("protocol", ""))
     if item.about.get("changed"): name = f"{name}, {item.about['changed']}"
-    if "source" in item.about: name = f"{name} ({item.about['source']}, {item.about['protocol']})"
+    if "source" in item.about:
+        origin = ", ".join(filter(None, [item.about["source"],item.about["protocol"]])) # a paper may name no protocol
+        name = f"{name} ({origin})"
     return Result({name: (measured,)})
 
 def _merge(results):
@@ -303,6 +305,7 @@ def _both_directions(measured):
     kinds = {name[4:]: None for name in measured.metrics if name[:4] in ("t2i_","i2t_")}
     shown = ["r1","r5","r10", *(kind for kind in kinds if kind.startswith("ndcg_")), "median","mean"]
     shown += [kind for kind in kinds if kind in registered_metrics() or kind.startswith(("eccv_","cxc_","pm_"))]
+    shown = [kind for kind in shown if kind in kinds] # a paper's row has no median
     rows = []
     for direction,title in (("t2i","image retrieval (t2i)"), ("i2t","sentence retrieval (i2t)")):
         numbers = [measured.metrics.get(f"{direction}_{kind}", np.nan) for kind in shown]

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BOARD_RANKERS', 'BOARD_LOSSES', 'GRID_SEED', 'Line', 'paper_rows', 'sweep', 'board', 'lines_of', 'tune', 'compare',
-           'trainings', 'read_epochs', 'cross_test', 'without_contexts', 'attention_maps']
+           'trainings', 'read_epochs', 'cross_test', 'attention_maps']
 
 # %% ../../nbs/training/05_compare.ipynb #7b876376
 import itertools, math
@@ -15,17 +15,16 @@ from typing import NamedTuple
 import pandas as pd
 
 from ..core.files import digest, file_stamps, project_path
-from ..core.config import one_of, override
+from ..core.config import one_of
 from ..data.collection import Collection, Image
 from ..scenes.minimal_pairs import is_drawn, scene_pairs
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
 from ..model.single_stream import WordRelations, word_relations
-from ..zoo.papers import PUBLISHED
 from ..measure.relevance import relevances_of
 from ..measure.results import Measured, Result, registered_metrics
-from ..measure.pairs import context_scores
 from ..measure.evaluation import read_tested
+from ..measure.papers import PUBLISHED
 from .recipe import Recipe, recipe, recipe_names
 from .runs import Run, evaluate_runs, in_project, load_model, single_models, train
 
@@ -261,31 +260,6 @@ def cross_test(
     for row,pooling in itertools.product(rows, poolings):
         tested = [evaluate_runs(run, data.test, device, pooling=pooling).result.only for run in results.values(row, "run")]
         lines[f"{row}, tested by {pooling}"] = tuple(tested)
-    return Result(lines)
-
-# %% ../../nbs/training/05_compare.ipynb #ae09c967
-_OF_TRAINING = ("seed","commit","changed","epochs","run") # conditions that stay, however a model is tested
-
-def without_contexts(
-    results:Result, # Result of `compare`; ensembles are left out
-    data:Collection, # Drawn scenes
-) -> Result: # On the test split: a line for each row, then for its words alone, its regions alone, and both
-    "Test trained models on minimal pairs, with and without context."
-    pairs = scene_pairs(data.test)
-    lines = {}
-    about = {"protocol": data.test.name, "candidates": f"{len(pairs):,} pairs of two captions", "ties": "count half"}
-    for row,seeds in results.lines.items():
-        if seeds[0].about["models"] != "single": continue
-        tested_as = seeds[0].about["model"] # the line may have a label of its own
-        changes = recipe(tested_as).test if tested_as in recipe_names() else {}
-        for result in seeds:
-            model = load_model(result.about["run"], "auto")
-            model.config = override(model.config, changes)
-            model.name = row
-            conditions = about | {k: result.about[k] for k in _OF_TRAINING if k in result.about}
-            for name,scores in context_scores(model, pairs, data.test).items():
-                line = row if name == row else f"{row}-{name.replace(' ', '-')}"
-                lines[line] = lines.get(line, ()) + (Measured(scores.metrics, conditions | {"model": line}),)
     return Result(lines)
 
 # %% ../../nbs/training/05_compare.ipynb #550cb0ea

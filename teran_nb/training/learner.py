@@ -231,16 +231,17 @@ class History(MarkdownRepr):
     "What was measured after each epoch; shows itself as a table."
     epochs:list=field(default_factory=list) # A dict each: `epoch` (from 1), `loss`, `seconds`, metrics in their own units
     select:str="ndcg" # Metric by which the best epoch is chosen
-    def best(self) -> dict: # One of `epochs`
+    def best(self) -> dict|None: # One of `epochs`; None where none has measured `select`
         "The first epoch with the highest `select`."
-        return max((e for e in self.epochs if self.select in e), key=lambda e: e[self.select])
+        return max((e for e in self.epochs if self.select in e), key=lambda e: e[self.select], default=None)
     def is_finished(self,
         config:TrainConfig, # With `epochs` and `patience`
     ) -> bool:
         "Whether all epochs are done, or patience has run out."
         if len(self.epochs) >= config.epochs: return True
-        if not (config.patience and self.epochs): return False
-        return self.epochs[-1]["epoch"] - self.best()["epoch"] >= config.patience
+        best = self.best()
+        if not config.patience or best is None: return False
+        return self.epochs[-1]["epoch"] - best["epoch"] >= config.patience
     def to_pandas(self) -> pd.DataFrame:
         "A row for each epoch."
         return pd.DataFrame(self.epochs)
@@ -253,8 +254,8 @@ class History(MarkdownRepr):
         rows = []
         for epoch in self.epochs: rows.append([printed(epoch[name], name) if name in epoch else "-" for name in names])
         table = markdown_table(headings, rows)
-        if not any(self.select in epoch for epoch in self.epochs): return table
-        return f"{table}\n\nbest by {self.select}: epoch {self.best()['epoch']}"
+        best = self.best()
+        return table if best is None else f"{table}\n\nbest by {self.select}: epoch {best['epoch']}"
 
 # %% ../../nbs/training/02_learner.ipynb #8351ddd8
 class Checkpoint(TypedDict):

@@ -28,9 +28,9 @@ from ..model.text import TEXT_KINDS
 from ..model.iais import IaisConfig
 from ..model.single_stream import JointTraining
 from ..model.network import NetworkConfig
-from ..zoo.papers import PUBLISHED, PublishedRow, published
 from ..zoo.uniter import uniter_config
-from ..measure.results import RECALLS, registered_metrics
+from ..measure.results import RECALLS, Result, registered_metrics
+from ..measure.papers import PUBLISHED, published
 
 # %% ../../nbs/training/00_recipe.ipynb #56ced5a6
 RATE_SCHEDULES = { # Name to the share of the highest rate, in [0,1]; epochs and steps count from 0 over the whole training
@@ -263,7 +263,7 @@ def changed(self:Recipe) -> str: # Such as `pooling mwsr, margin 0.3`; empty for
 @patch
 def published(self:Recipe,
     protocol:str="", # Under which it is tested: one of `PROTOCOLS`
-) -> PublishedRow|None: # None where there are none, and for a changed row
+) -> Result|None: # None where there are none, and for a changed row
     "The published numbers of the row."
     return None if self.changed or self.name not in PUBLISHED else published(self.name, protocol)
 
