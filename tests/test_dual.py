@@ -115,7 +115,7 @@ def test_a_matching_head_ranks_again(drawn, tmp_path):
     assert asked.scores != reranked.scores and sorted(asked.ids) == sorted(reranked.ids)
     index = Index(blip)
     index.add(few)
-    with pytest.raises(ValueError, match="rerank=2 needs a model that reads"):
+    with pytest.raises(ValueError, match="rerank=2: an index does not hand pictures to the matching head"):
         ask(blip, index, ["two boats"], rerank=2)
 
 

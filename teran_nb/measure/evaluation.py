@@ -21,7 +21,8 @@ from ..core.show import MarkdownRepr
 from ..data.collection import Collection
 from ..scenes.minimal_pairs import MinimalPairs
 from ..model.alignment import POOLINGS
-from ..model.encoder import Encoded, Encoder
+from ..model.encoded import Encoded
+from ..model.encoder import Encoder, require_rerank
 from ..model.single_stream import relation_distances
 from .relevance import Relevance
 from .results import Measured, Result
@@ -96,7 +97,7 @@ def evaluate(
     parts = folds(protocol, captions.image_of, len(collection)) # refuses a wrong number of images before anything is encoded
     for r in relevance: r.require_captions(captions)
     if pairs is not None: require_images(pairs, collection)
-    model.check_rerank(rerank, pooling)
+    require_rerank(model.info, rerank, pooling)
     encoded_images = model.encode_images(collection, show_progress_bar=show_progress_bar)
     encoded_captions = model.encode_captions(collection, show_progress_bar=show_progress_bar)
     options = {"rerank": rerank} if rerank else {}

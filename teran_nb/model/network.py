@@ -34,7 +34,7 @@ from ..photos.extraction import rebuild_extractor
 from ..photos.fine_tuning import LearningBackbone
 from .alignment import POOLINGS, masked_mean
 from .encoded import Encoded
-from .encoder import Encoder, EncoderInfo
+from .encoder import Encoder, EncoderInfo, require_options
 from .heads import HEADS, Head, reranked
 from .similarity import BlockOptions
 from teran_nb.model.text import (
@@ -233,7 +233,7 @@ def similarity(self:Network,
     **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
-    for option in options: one_of(option, BlockOptions.__annotations__, "option")
+    require_options(options)
     if pooling and (head not in ("","alignment") or rerank):
         raise ValueError("pooling ranks by the alignment; leave head and rerank empty")
     chosen = self.head("alignment" if pooling else head)

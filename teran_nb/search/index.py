@@ -27,7 +27,7 @@ from ..data.collection import Collection, Image, Images, Sentences, as_images, g
 from ..data.pictures import find_pictures, read_tags
 from ..model.alignment import POOLINGS
 from ..model.encoded import Alignment, Encoded
-from ..model.encoder import Encoder
+from ..model.encoder import Encoder, EncoderInfo, require_rerank
 from ..model.similarity import similarity
 from ..measure.retrieval import ranking
 from .first_stage import FirstStage, everyday_sentences
@@ -445,7 +445,7 @@ def _reads_pairs(self:Index, top, pooling, rerank):
     "Whether the model scores pairs itself; a search that the model cannot answer is refused (ValueError)."
     model = self.model
     reads_pairs = model is not None and model.info.is_cross_encoder and not pooling
-    (model if reads_pairs else Encoder()).check_rerank(rerank, pooling)
+    require_rerank(EncoderInfo() if model is None else model.info, rerank, pooling, indexed=True)
     if pooling: one_of(pooling, POOLINGS, "pooling")
     if reads_pairs and not top and not rerank:
         raise ValueError(f"{model.info.not_indexed or 'it is a cross-encoder'}; choose a pooling, or how many images to "
@@ -731,7 +731,7 @@ def ask(
         model,captions = images.model,images._captions(sentences)
         hits = [images.search(captions[[j]], top, None, pooling, rerank, without) for j in range(len(captions.names))]
     else:
-        model.check_rerank(rerank, pooling)
+        require_rerank(model.info, rerank, pooling)
         if not isinstance(images, Encoded): images = model.encode_images(images)
         captions = sentences if isinstance(sentences, Encoded) else model.encode_captions(sentences)
         hits = _ask_in_memory(model, images, captions, without, top, pooling, rerank, presence or partial(Presence.of_model, model))

@@ -20,7 +20,7 @@ from ..data.collection import Images, Sentences, given_sentences
 from ..photos.efficientnet import EfficientNet
 from ..photos.extractors import Extractor, Windows
 from ..model.encoded import Encoded
-from ..model.encoder import Encoder, EncoderInfo
+from ..model.encoder import Encoder, EncoderInfo, require_options, require_rerank
 from ..model.regions import ClassPrior
 from ..model.similarity import BlockOptions
 from ..model.text import TextConfig, TokenWords, text_encoder
@@ -84,7 +84,8 @@ class Conse(Encoder):
     def similarity(self, images:Encoded|Images, captions:Encoded|Sentences, *, pooling:str="", rerank:int=0,
                    **options:Unpack[BlockOptions]) -> Tensor:
         "Cosine of every picture's names with every sentence, `(images, captions)`; the alignment with a pooling."
-        self.check_rerank(rerank, pooling)
+        require_rerank(self.info, rerank, pooling)
+        require_options(options)
         if pooling or self.config.ranking_head == "alignment":
             return super().similarity(images, captions, pooling=pooling, **options)
         images,captions = self.ensure_encoded(images, captions)

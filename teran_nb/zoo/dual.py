@@ -31,7 +31,7 @@ from ..photos.extractors import Windows
 from ..model.alignment import POOLINGS
 from ..model.similarity import BlockOptions, similarity
 from ..model.encoded import Alignment, Encoded
-from ..model.encoder import Encoder, EncoderInfo
+from ..model.encoder import Encoder, EncoderInfo, require_options, require_rerank
 from ..model.heads import reranked
 from ..model.saving import load_or_encode
 from .regions_words import (
@@ -136,7 +136,7 @@ def info(self:DualEncoder) -> EncoderInfo:
         not_stored = ("`boxes` is a function without a name, and the fingerprint of the model is the same for all of these; "
                       "give it one, such as `boxes.name = \"halves\"`")
     return EncoderInfo(self.name, "pictures", pooling=pooling, own_score="" if by_alignment else "its own score",
-                       note=note, not_stored=not_stored)
+                       has_matching_head=hasattr(self.family, "match") and not by_alignment, note=note, not_stored=not_stored)
 
 # %% ../../nbs/zoo/11_dual.ipynb #afa9f262
 TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -323,12 +323,6 @@ def encode_pair(self:DualEncoder, image:Encoded, caption:Encoded) -> tuple[Encod
 
 # %% ../../nbs/zoo/11_dual.ipynb #26552733
 @patch
-def check_rerank(self:DualEncoder, rerank:int, pooling:str="") -> None:
-    "Refuse to re-rank by the alignment, or by a family without a matching head (ValueError)."
-    reads_pairs = hasattr(self.family, "match") and not (pooling or self.info.ranks_by_alignment)
-    if not reads_pairs: Encoder.check_rerank(self, rerank, pooling)
-
-@patch
 def similarity(self:DualEncoder,
     images:Encoded|Images, # Pictures, encoded or not
     captions:Encoded|Sentences, # Sentences, encoded or not
@@ -338,7 +332,8 @@ def similarity(self:DualEncoder,
     **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`; its own score needs none of them
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
-    self.check_rerank(rerank, pooling)
+    require_rerank(self.info, rerank, pooling)
+    require_options(options)
     images,captions = self.ensure_encoded(images, captions)
     if pooling or self.info.ranks_by_alignment:
         return similarity(images.parts, captions.parts, pooling or self.pooling, **options)
