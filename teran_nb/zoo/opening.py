@@ -7,10 +7,10 @@ __all__ = ['FAMILIES', 'repository_files', 'family_of', 'pretrained_name', 'hub_
 
 # %% ../../nbs/zoo/10_opening.ipynb #9f368f84
 import inspect, re
-from contextlib import nullcontext
 from fnmatch import filter as matching
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import transformers
@@ -204,27 +204,34 @@ def _prompt_processor(family, config, name, image_processor, tokenizer, has_chat
     return processor
 
 # %% ../../nbs/zoo/10_opening.ipynb #9d872161
+class _Adapter(NamedTuple):
+    "A LoRA adapter."
+    base:str # Folder or name of the model that it was trained for
+    scale:float # Factor of its products
+    matrices:dict[str,Tensor] # Its weights by their names
+
 def _adapter(name, **options):
-    "Base model, scale and matrices of a LoRA adapter."
+    "Read a LoRA adapter."
     settings = _json("adapter_config.json", dict, name, **options)
     other = [key for key in ("use_dora","rank_pattern","alpha_pattern","modules_to_save") if settings.get(key)]
     if settings.get("peft_type") != "LORA" or other:
         raise ValueError(f"it is an adapter of another kind than LoRA ({', '.join(other)}); merge it by peft, and save the model")
     scale = settings["lora_alpha"]/settings["r"]**(.5 if settings.get("use_rslora") else 1)
-    return settings["base_model_name_or_path"],scale,load_file(cached_file(name, "adapter_model.safetensors", **options))
+    return _Adapter(settings["base_model_name_or_path"], scale, load_file(cached_file(name, "adapter_model.safetensors", **options)))
 
 @torch.no_grad()
-def _merge(model, scale, matrices):
+def _merge(model, adapter):
     "Add the products of a LoRA adapter to the weights."
     modules = {name.replace("embedding_proj_layer", "custom_text_proj"): part for name,part in model.named_modules()
                if isinstance(part, nn.Linear)}
-    for key in filter(lambda key: "lora_A" in key, matrices):
+    for key in filter(lambda key: "lora_A" in key, adapter.matrices):
         path = key.partition(".lora_A")[0].removeprefix("base_model.model.")
         end = path[path.index("layers."):] if "layers." in path else path.rpartition(".")[2].replace("linear", "custom_text_proj")
         found = [name for name in modules if name.endswith(end) and ("vision" in path or "vision" not in name)]
         if len(found) != 1: raise ValueError(f"its base model has {len(found)} matrices {end}; name the adapter's own base model")
         weight = modules[found[0]].weight
-        weight += (scale*matrices[key.replace("lora_A", "lora_B")].float() @ matrices[key].float()).to(weight)
+        up,down = adapter.matrices[key.replace("lora_A", "lora_B")],adapter.matrices[key]
+        weight += (adapter.scale*up.float() @ down.float()).to(weight)
 
 # %% ../../nbs/zoo/10_opening.ipynb #7c0f3a69
 _VISION = {"image_size": 224, "patch_size": 16, "layers": 12, "width": 768, "head_width": 64, "mlp_ratio": 4.}
@@ -295,7 +302,7 @@ def _open_clip_weights(
             for letter,part in zip("qkv", weight.chunk(3)): renamed[key.replace("in_proj_", f"{letter}_proj.")] = part.clone()
     return renamed
 
-def _open_clip(dtype, name, **options):
+def _open_clip_network(dtype, name, **options):
     "Family, network and image processor of a model of OpenCLIP."
     settings = _json("open_clip_config.json", dict, name, **options)
     config = _open_clip_config(settings.get("model_cfg", {}))
@@ -364,39 +371,54 @@ def _layout(name, files):
     if all(".fp16." in file for file in weights): where["variant"] = "fp16"
     return name,where,is_open_clip
 
+_COPY = "copy what is missing from the page of the weights" # for errors
+
+def _open_network(source, name, files, dtype, **where):
+    "Family and network of a model of transformers."
+    config = load_from_hub(partial(_config, **where), name, "pretrained dual encoder", _WRONG_NAME)
+    kind = config.model_type
+    if kind == "qwen3_vl" and matching(files, "*Pooling/config.json"):
+        kind = load_from_hub(_pooled_kind, source, "embedding model", _WRONG_NAME)
+    family = FAMILIES[kind]
+    return family,load_from_hub(partial(_network, family, dtype, config, **where), name, family.name, _WRONG_NAME)
+
+def _open_adapted(source, name, files, dtype, **where):
+    "Family and network of the base model of a LoRA adapter, with the adapter added to the weights."
+    adapter = load_from_hub(_adapter, name, "LoRA adapter", _WRONG_NAME)
+    why = f"{name} names it as its base model; download it first, or write its folder into adapter_config.json"
+    with no_download(why): family,model = _open_network(source, adapter.base, files, dtype, **where)
+    _merge(model, adapter)
+    return family,model
+
+def _open_transformers(source, name, files, dtype, **where):
+    "Family, network, image processor and tokenizer of a model of transformers."
+    open_network = _open_adapted if "adapter_config.json" in files else _open_network
+    family,model = open_network(source, name, files, dtype, **where)
+    processor = load_from_hub(partial(_image_processor, family, **where), name, f"{family.name} with its image processor", _COPY)
+    tokenizer = load_from_hub(partial(_tokenizer, model, AutoTokenizer, **where), name, f"{family.name} with its tokenizer", _COPY)
+    return family,model,processor,tokenizer
+
+def _open_clip(name, dtype, **where):
+    "Family, network, image processor and tokenizer of a model of OpenCLIP."
+    family,model,processor = load_from_hub(partial(_open_clip_network, dtype), name, "CLIP of OpenCLIP", _WRONG_NAME)
+    copy = "copy the tokenizer's files of openai/clip-vit-base-patch32 into it"
+    tokenizer = load_from_hub(partial(_tokenizer, model, CLIPTokenizer, **where), name, f"{family.name} with its tokenizer", copy)
+    return family,model,processor,tokenizer
+
 def family_of(
     name:str|Path, # Hugging Face name or folder
     device:str|torch.device="cpu", # Where to compute
     dtype:torch.dtype=torch.float32, # Precision of the network; vectors come out in float32
 ) -> Family:
     "Open a pretrained model of a known family."
-    source = name = str(name)
-    if not name or name.startswith("~"): source = name = str(user_path(name)) # this refuses an empty name
-    wrong_files = "copy what is missing from the page of the weights"
-    def load(loader, kind, cure, at="", **options): return load_from_hub(partial(loader, **options), at or name, kind, cure)
-    files = load(_require_weights, "pretrained dual encoder", _WRONG_NAME)
-    name,where,is_open_clip = _layout(name, files)
-    if is_open_clip:
-        wrong_files = "copy the tokenizer's files of openai/clip-vit-base-patch32 into it"
-        family,model,processor = load(partial(_open_clip, dtype), "CLIP of OpenCLIP", _WRONG_NAME)
-    else:
-        adapter = load(_adapter, "LoRA adapter", _WRONG_NAME) if "adapter_config.json" in files else None
-        base = adapter[0] if adapter else name
-        with no_download(f"{name} names it as its base model; download it first, or write its folder into adapter_config.json"
-                         ) if adapter else nullcontext():
-            config = load(_config, "pretrained dual encoder", _WRONG_NAME, base, **where)
-            kind = config.model_type
-            if kind == "qwen3_vl" and matching(files, "*Pooling/config.json"):
-                kind = load(_pooled_kind, "embedding model", _WRONG_NAME)
-            family = FAMILIES[kind]
-            model = load(partial(_network, family, dtype, config), family.name, _WRONG_NAME, base, **where)
-        if adapter: _merge(model, *adapter[1:])
-        processor = load(partial(_image_processor, family), f"{family.name} with its image processor", wrong_files, **where)
-    tokens = CLIPTokenizer if is_open_clip else AutoTokenizer
-    tokenizer = load(partial(_tokenizer, model, tokens), f"{family.name} with its tokenizer", wrong_files, **where)
+    source = str(name)
+    if not source or source.startswith("~"): source = str(user_path(source)) # this refuses an empty name
+    files = load_from_hub(_require_weights, source, "pretrained dual encoder", _WRONG_NAME)
+    name,where,is_open_clip = _layout(source, files)
+    if is_open_clip: family,model,processor,tokenizer = _open_clip(name, dtype, **where)
+    else: family,model,processor,tokenizer = _open_transformers(source, name, files, dtype, **where)
     if family.writes_prompts:
-        has_chat = "modules.json" in files
-        processor = _prompt_processor(family, config, name, processor, tokenizer, has_chat, local_files_only=True)
+        processor = _prompt_processor(family, model.config, name, processor, tokenizer, "modules.json" in files, local_files_only=True)
     if family.picture_prompt and "config_sentence_transformers.json" in files: _warn_of_prompts(source)
     opened = family(model.to(device), processor, tokenizer)
     opened.source = source
