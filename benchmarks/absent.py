@@ -52,7 +52,7 @@ def absent(model, data, things, sentences):
     captions = model.encode_captions([data.captions.texts[j] for j in numbers])
     sim,cosines = model.similarity(images, captions).cpu().float(),_word_cosines(images, captions)
     columns = np.cumsum([0,*[len(judged_words(captions[k])) for k in range(len(captions))]])
-    brought = Presence.of_model(model) # of other images
+    brought = Presence.from_model(model) # of other images
     rows,everything = [],[]
     for thing,gone in without.items():
         remain = (~gone).nonzero().ravel().tolist()

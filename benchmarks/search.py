@@ -260,8 +260,8 @@ def growth(model, images, captions, args):
         sample = images[torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:8192]]
         stage = FirstStage.learn(sample.parts.to("cpu", torch.float32), words, info.pooling)
         learned = time.perf_counter() - start
-        vectors = torch.cat([stage.of_images(images.parts[i:i+512].to("cpu", torch.float32))[0] for i in range(0, len(images), 512)]).half().float()
-        first = torch.stack([stage.of_sentence(sentence_words(info, sentences[[j]])) for j in range(len(sentences))]) @ vectors.T
+        vectors = torch.cat([stage.image_vectors(images.parts[i:i+512].to("cpu", torch.float32))[0] for i in range(0, len(images), 512)]).half().float()
+        first = torch.stack([stage.sentence_vector(sentence_words(info, sentences[[j]])) for j in range(len(sentences))]) @ vectors.T
         if info.global_weight: first += info.global_weight*sentences.whole @ images.whole.float().T
         ranks = first.argsort(1, descending=True).argsort(1).gather(1, exact).flatten() + 1
         rows.append([name, f"{learned:.0f}", f"{time.perf_counter() - start - learned:.0f}", *[int(np.ceil(np.percentile(ranks, s))) for s in (90,95,99)]])

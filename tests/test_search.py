@@ -672,7 +672,7 @@ def test_each_image_has_its_own_checksum(edge_folder):
 def test_a_folder_ranks_sixty_images_as_the_memory(edge_folder):
     (memory, stage), backend, g = example_backend(), open_edge(edge_folder), torch.Generator().manual_seed(3)
     for words in F.normalize(torch.randn(3, 4, 16, generator=g), dim=-1).half().float():
-        first = F.pad(stage.of_sentence(words), (0, 16)).numpy()
+        first = F.pad(stage.sentence_vector(words), (0, 16)).numpy()
         exact, every = (home.search(Request(words.numpy(), 0 * first, 99)) for home in (memory, backend))
         staged = backend.search(Request(words.numpy(), first, 3, 40))
         assert [x.image_id for x in every] == [x.image_id for x in exact] and len(every) == 59  # one has no regions

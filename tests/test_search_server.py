@@ -109,11 +109,11 @@ def test_the_graph_only_proposes(server):
     words = np.ones((2, backend.layout.dim), np.float32)
     backend.layout = replace(backend.layout, whole_dim=4, global_weight=1.)
     first = np.ones(backend.layout.first_dim, np.float32)
-    query = stages(backend.query_for(Request(words, first, 10, 24, words)))
+    query = stages(backend._query_for(Request(words, first, 10, 24, words)))
     later, proposing = [stage for stage in query if stage.prefetch], [stage for stage in query if not stage.prefetch]
     assert len(later) > 3 and all(stage.params.exact for stage in later)
     assert proposing and all(stage.params.hnsw_ef >= 128 and not stage.params.exact for stage in proposing)
-    assert all(stage.params.exact for stage in stages(backend.query_for(Request(words, first, 10, 0))))
+    assert all(stage.params.exact for stage in stages(backend._query_for(Request(words, first, 10, 0))))
 
 
 def slow(server, path, result):

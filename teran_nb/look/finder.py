@@ -315,7 +315,7 @@ def _find_presence(self:Finder, name):
     "What the scores of a model say about a split in memory: learned from its captions, or brought by the model."
     model,images,captions = self.models[name],self.images(name),self.collection.captions
     fitted = fit_presence(model, images, captions) if self.captioned and len(images) <= _MOST_JUDGED else None
-    return fitted or Presence.of_model(model)
+    return fitted or Presence.from_model(model)
 
 # %% ../../nbs/look/04_finder.ipynb #0d61462c
 def _words_in(spans, span):

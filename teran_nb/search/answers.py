@@ -37,7 +37,7 @@ class Hit:
     def shows(self) -> dict[str,float]: # The probability that the best region of a word shows it; empty without `presence`
         if self.presence is None or self.alignment is None: return {}
         best = self.alignment.cosines.amax(0).tolist()
-        return dict(zip(self.alignment.words, [self.presence.of_word(cosine) for cosine in best]))
+        return dict(zip(self.alignment.words, [self.presence.probability_of_word(cosine) for cosine in best]))
     @property
     def image(self) -> Image: return self.encoded.images[0] if len(self.encoded.images) else Image(self.image_id)
     @property

@@ -84,10 +84,10 @@ class Presence:
     @property
     def values(self) -> tuple: return self.weights,self.word_weights,self.expected # As a model or an index stores it
     @classmethod
-    def of_model(cls, model:Encoder|None) -> "Presence|None":
+    def from_model(cls, model:Encoder|None) -> "Presence|None":
         "What a model brings; None where it brings nothing."
         return cls(*model.presence) if model is not None and model.presence else None
-    def of_word(self, cosine:float) -> float: # With its best region
+    def probability_of_word(self, cosine:float) -> float: # With its best region
         "Probability that an image shows the word."
         return _sigmoid(self.word_weights[0]*cosine + self.word_weights[1])
     def judge(self,
@@ -100,7 +100,7 @@ class Presence:
         surplus = levels - _random_features(F.normalize(caption.parts.values[list(words)].float(), dim=1)) @ torch.tensor(self.expected)
         numbers = (score,surplus.min().item(),surplus.mean().item(),1)
         return _sigmoid(sum(w*x for w,x in zip(self.weights, numbers))),list(words.values())[surplus.argmin()]
-    def of_images(self,
+    def judge_images(self,
         model:Encoder, # That encoded both
         images:Encoded, # All images
         caption:Encoded, # One row

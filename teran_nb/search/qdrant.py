@@ -49,7 +49,7 @@ def _checksum(image, layout):
     return zlib.crc32(image.first[layout.learned_dim:].astype("float16").tobytes(), checksum) if layout.whole_dim else checksum
 
 @patch
-def point_fields(self:QdrantBackend,
+def _point_fields(self:QdrantBackend,
     image:StoredImage, # To be written
 ) -> tuple[str,dict,dict]: # Id, vectors by name without those that would be empty, payload
     "An image as a point."
@@ -59,7 +59,7 @@ def point_fields(self:QdrantBackend,
     return point_id(image.image_id),vectors,{**image.payload, "image": image.image_id, "checksum": _checksum(image, self.layout)}
 
 @patch
-def to_image(self:QdrantBackend,
+def _to_image(self:QdrantBackend,
     point:Any, # With `payload` and `vector`, as both clients return it
     with_vectors:bool, # Whether its vectors were asked for
     score:float=0., # With the sentence of a search
@@ -86,7 +86,7 @@ def payload_key(
     return column if re.fullmatch("[A-Za-z0-9_-]+", column) else f'"{column}"'
 
 @patch
-def filter_for(self:QdrantBackend,
+def _filter_for(self:QdrantBackend,
     conditions:Mapping, # Read by `read_conditions`
 ) -> Any: # None without any
     "The conditions as the client takes them."
@@ -103,25 +103,25 @@ def filter_for(self:QdrantBackend,
 
 # %% ../../nbs/search/02_qdrant.ipynb #4c31279f
 @patch
-def query_for(self:QdrantBackend,
+def _query_for(self:QdrantBackend,
     request:Request, # What is asked
 ) -> Any: # One query, with nested prefetches where it has two stages
     "A request as the client takes it."
     staged = request.candidates
-    conditions = {"filter": self.filter_for(request.conditions)}
+    conditions = {"filter": self._filter_for(request.conditions)}
     compared = by_graph = conditions if self.is_imitation else {**conditions, "params": self.types.SearchParams(exact=True)}
     if staged and not self.is_imitation: # only to propose: among few candidates the graph would miss some
         by_graph = {**conditions, "params": self.types.SearchParams(hnsw_ef=max(_SEARCH_WIDTH, 2*staged))}
     def stage(vector, field, prefetches, how=compared): # one more ranking, whose score the formula reads
-        return self.types.Prefetch(**self.nearest(vector, field, prefetches), limit=staged or max(1, self.count()), **how)
+        return self.types.Prefetch(**self._nearest(vector, field, prefetches), limit=staged or max(1, self.count()), **how)
     answer = {"limit": request.limit, **compared, "with_payload": request.with_vectors or ["image"],
               "with_vector": self._vectors(request.with_vectors)}
-    if request.words is None: return self.types.QueryRequest(**self.nearest(request.first, "first", []), **{**answer, **by_graph})
+    if request.words is None: return self.types.QueryRequest(**self._nearest(request.first, "first", []), **{**answer, **by_graph})
     prefetches = [stage(request.first, "first", [], by_graph)] if staged else []
     whole = request.first.copy()
     whole[:self.layout.learned_dim] = 0
     if not whole.any() and request.unwanted is None:
-        return self.types.QueryRequest(**self.nearest(request.words, "regions", prefetches), **answer)
+        return self.types.QueryRequest(**self._nearest(request.words, "regions", prefetches), **answer)
     wanted = stage(request.words, "regions", prefetches)
     stages,signs = [wanted],[1]
     if whole.any():
@@ -130,7 +130,7 @@ def query_for(self:QdrantBackend,
     if request.unwanted is not None:
         stages.append(stage(request.unwanted, "regions", [wanted]))
         signs.append(-1)
-    return self.types.QueryRequest(**self.sum_of(stages, signs), **answer)
+    return self.types.QueryRequest(**self._sum_of(stages, signs), **answer)
 
 @patch
 def _vectors(self:QdrantBackend, with_vectors):
@@ -140,12 +140,12 @@ def _vectors(self:QdrantBackend, with_vectors):
 
 @patch
 def search(self:QdrantBackend, request:Request) -> list[StoredImage]:
-    return [self.to_image(point, request.with_vectors, point.score) for point in self.query(self.query_for(request))]
+    return [self._to_image(point, request.with_vectors, point.score) for point in self._query(self._query_for(request))]
 
 @patch
 def read(self:QdrantBackend, image_ids:Sequence[str], with_vectors:bool=True) -> list[StoredImage]:
-    points = self.retrieve([point_id(image_id) for image_id in image_ids], self._vectors(with_vectors))
-    return [self.to_image(point, with_vectors) for point in points]
+    points = self._retrieve([point_id(image_id) for image_id in image_ids], self._vectors(with_vectors))
+    return [self._to_image(point, with_vectors) for point in points]
 
 @patch
 def scroll(self:QdrantBackend, with_vectors:bool=True) -> Iterator[list[StoredImage]]:
@@ -154,8 +154,8 @@ def scroll(self:QdrantBackend, with_vectors:bool=True) -> Iterator[list[StoredIm
     while True:
         before = offset
         payload,vectors = (True,["regions","first"]) if with_vectors else (["image","order"],False)
-        points,offset = self.page(before, 256 if with_vectors else 10_000, payload, vectors)
-        if points: yield [self.to_image(point, with_vectors) for point in points]
+        points,offset = self._page(before, 256 if with_vectors else 10_000, payload, vectors)
+        if points: yield [self._to_image(point, with_vectors) for point in points]
         if offset is None: return
         if before is not None and str(offset) <= str(before): # pages stand in the order of their ids
             raise ConnectionError(f"{self.place} answers the same page again; see that it is a Qdrant server, and its version")
@@ -238,7 +238,7 @@ def _open(self:EdgeBackend):
         with reading(path, "is no layout of an index", _COPY): layout = to_config(Layout, read_json(path))
         if layout.is_learned:
             with reading(learned, "is no first stage of this index", _COPY):
-                self.stage = FirstStage.of_tensors(load_tensors(learned), layout.pooling)
+                self.stage = FirstStage.from_tensors(load_tensors(learned), layout.pooling)
                 is_ours = self.stage.digest == layout.first_stage and self.stage.sentences.dim == layout.dim
                 if not is_ours: raise ValueError("it is of another index")
         if not shard.is_dir(): raise FileNotFoundError(f"{shard} is not there; {_COPY}")
@@ -294,7 +294,7 @@ def _update(self:EdgeBackend, operation, size=0):
 
 @patch
 def write(self:EdgeBackend, images:Sequence[StoredImage]) -> None:
-    points = [self.types.Point(*self.point_fields(image)) for image in images]
+    points = [self.types.Point(*self._point_fields(image)) for image in images]
     self._update(self.types.UpdateOperation.upsert_points(points), sum(8*image.regions.size for image in images))
 
 @patch
@@ -313,25 +313,25 @@ def arrange(self:EdgeBackend) -> None:
 
 # %% ../../nbs/search/02_qdrant.ipynb #99265c52
 @patch
-def nearest(self:EdgeBackend, vector:np.ndarray, field:str, prefetches:list) -> dict:
+def _nearest(self:EdgeBackend, vector:np.ndarray, field:str, prefetches:list) -> dict:
     return {"query": self.types.Query.Nearest(vector.tolist(), using=field), "prefetches": prefetches}
 
 @patch
-def sum_of(self:EdgeBackend, prefetches:list, signs:list[int]) -> dict:
+def _sum_of(self:EdgeBackend, prefetches:list, signs:list[int]) -> dict:
     e = self.types.Expression
     scores = [e.Mult([e.Constant(float(sign)),e.Variable(f"$score[{i}]")]) for i,sign in enumerate(signs)]
     return {"query": self.types.Formula(e.Sum(scores)), "prefetches": prefetches}
 
 @patch
-def query(self:EdgeBackend, query:Any) -> list: # Points
+def _query(self:EdgeBackend, query:Any) -> list: # Points
     with self._engine_call(): return self.shard.query(query)
 
 @patch
-def retrieve(self:EdgeBackend, ids:list[str], vectors:list[str]|bool) -> list:
+def _retrieve(self:EdgeBackend, ids:list[str], vectors:list[str]|bool) -> list:
     with self._engine_call(): return self.shard.retrieve(ids, True, vectors)
 
 @patch
-def page(self:EdgeBackend, offset:Any, limit:int, payload:list[str]|bool, vectors:list[str]|bool) -> tuple[list,Any]:
+def _page(self:EdgeBackend, offset:Any, limit:int, payload:list[str]|bool, vectors:list[str]|bool) -> tuple[list,Any]:
     request = self.types.ScrollRequest(offset, limit, with_payload=payload, with_vector=vectors)
     with self._engine_call(): return self.shard.scroll(request)
 
@@ -339,7 +339,7 @@ def page(self:EdgeBackend, offset:Any, limit:int, payload:list[str]|bool, vector
 def count(self:EdgeBackend, conditions:Mapping={}) -> int:
     if self.layout is None: return 0
     if conditions or self._count is None:
-        with self._engine_call(): count = self.shard.count(self.types.CountRequest(filter=self.filter_for(conditions)))
+        with self._engine_call(): count = self.shard.count(self.types.CountRequest(filter=self._filter_for(conditions)))
         if conditions: return count
         self._count = count
     return self._count

@@ -140,7 +140,7 @@ def _stored_stage(self:ServerBackend, layout):
     parts = []
     while part := (self._described(len(parts) + 1) or {}).get("part"): parts.append(part)
     with reading(self.place, "has no first stage of this index", _DAMAGED):
-        stage = FirstStage.of_tensors(safetensors.torch.load(base64.b64decode("".join(parts))), layout.pooling)
+        stage = FirstStage.from_tensors(safetensors.torch.load(base64.b64decode("".join(parts))), layout.pooling)
     return stage if stage.digest == layout.first_stage else None
 
 @patch
@@ -191,7 +191,7 @@ _NUMBERS = 2**19 # Of one request, 10 MB as text; a server refuses more than 32 
 def write(self:ServerBackend, images:Sequence[StoredImage]) -> None:
     points = []
     for image in images:
-        key,vectors,payload = self.point_fields(image)
+        key,vectors,payload = self._point_fields(image)
         points.append(self.types.PointStruct(id=key, vector=vectors, payload=payload))
     at_once = max(1, len(images)*_NUMBERS//max(1, sum(image.regions.size for image in images)))
     for some in chunked(points, at_once): self.call("upsert", self.name, some, wait=True)
@@ -208,29 +208,29 @@ def index_column(self:ServerBackend, column:str, example:Any) -> None:
     self.call("create_payload_index", self.name, payload_key(column), field_schema=kind, wait=True)
 
 @patch
-def nearest(self:ServerBackend, vector:np.ndarray, field:str, prefetches:list) -> dict:
+def _nearest(self:ServerBackend, vector:np.ndarray, field:str, prefetches:list) -> dict:
     return {"query": vector.tolist(), "using": field, "prefetch": prefetches or None}
 
 @patch
-def sum_of(self:ServerBackend, prefetches:list, signs:list[int]) -> dict:
+def _sum_of(self:ServerBackend, prefetches:list, signs:list[int]) -> dict:
     scores = [self.types.MultExpression(mult=[float(sign),f"$score[{i}]"]) for i,sign in enumerate(signs)]
     return {"query": self.types.FormulaQuery(formula=self.types.SumExpression(sum=scores)), "prefetch": prefetches}
 
 @patch
-def query(self:ServerBackend, query:Any) -> list: # Points
+def _query(self:ServerBackend, query:Any) -> list: # Points
     answers = self.call("query_batch_points", self.name, [query])
     if len(answers) != 1: raise self._no_qdrant(f"{len(answers)} answers to one question")
     return answers[0].points
 
 @patch
-def retrieve(self:ServerBackend, ids:list[str], vectors:list[str]|bool) -> list:
+def _retrieve(self:ServerBackend, ids:list[str], vectors:list[str]|bool) -> list:
     return self.call("retrieve", self.name, ids, with_payload=True, with_vectors=vectors)
 
 @patch
-def page(self:ServerBackend, offset:Any, limit:int, payload:list[str]|bool, vectors:list[str]|bool) -> tuple[list,Any]:
+def _page(self:ServerBackend, offset:Any, limit:int, payload:list[str]|bool, vectors:list[str]|bool) -> tuple[list,Any]:
     return self.call("scroll", self.name, limit=limit, offset=offset, with_payload=payload, with_vectors=vectors)
 
 @patch
 def count(self:ServerBackend, conditions:Mapping={}) -> int:
     if self.layout is None: return 0
-    return self.call("count", self.name, count_filter=self.filter_for(conditions), exact=True).count
+    return self.call("count", self.name, count_filter=self._filter_for(conditions), exact=True).count

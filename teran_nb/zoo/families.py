@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PictureVectors', 'SentenceVectors', 'unit', 'model_digest', 'Family', 'image_processor_class', 'patch_boxes',
-           'OpenClipImages', 'placement', 'DualFamily', 'trim_span', 'find_tokens', 'positions_in']
+           'OpenClipImages', 'DualFamily', 'trim_span']
 
 # %% ../../nbs/zoo/05_families.ipynb #c22d393d
 import html, json, re
@@ -174,7 +174,7 @@ class OpenClipImages(CLIPImageProcessorPil):
         top,left = [round((length - side)/2) for length,side in zip(image.shape[-2:], (size.height,size.width))]
         return image[...,top:top+size.height,left:left+size.width]
 
-def placement(
+def _placement(
     size:tuple[int,int], # Width and height of a picture
     processor:ImageProcessingMixin, # An image processor that resizes, then crops the middle
 ) -> tuple: # Width and height after resizing, left and top of the crop, width and height of the model's input
@@ -246,7 +246,7 @@ def preprocess(self:DualFamily,
     boxes = []
     height,width = inputs["pixel_values"].shape[-2:]
     for picture in pictures:
-        resized,corner,inner = placement(picture.size, self.processor)
+        resized,corner,inner = _placement(picture.size, self.processor)
         if inner != (width,height):
             raise ValueError(f"the image processor of {self.name} makes {(width,height)} pixels of a picture of "
                              f"{picture.size}, where its settings say {inner}; it does more than resize and crop, so "
@@ -309,7 +309,7 @@ def trim_span(
     while start < end and text[end-1].isspace(): end -= 1
     return start,end
 
-def find_tokens(
+def _find_tokens(
     text:str, # A sentence
     pieces:Sequence[str], # Its tokens, as a tokenizer writes them
 ) -> list[tuple[int,int]]: # Characters `[start,end)` of each; empty where a token is not found
@@ -324,7 +324,7 @@ def find_tokens(
     return spans
 
 # %% ../../nbs/zoo/05_families.ipynb #5544a4af
-def positions_in(
+def _positions_in(
     text:str, # A sentence
     read:str, # What a tokenizer reads in its place
 ) -> list[int]: # For each character of `read` and its end, the position in `text`
@@ -344,7 +344,7 @@ def reading(self:DualFamily,
     if not isinstance(self.tokenizer, CLIPTokenizer) or text.isascii() and "&" not in text: return text,range(len(text) + 1)
     if find_spec("ftfy"):
         read = html.unescape(html.unescape(import_module("ftfy").fix_text(text)))
-        return read,positions_in(text, read)
+        return read,_positions_in(text, read)
     if _UNCLEAN.search(text):
         warn(f"{self.name} was trained on sentences that ftfy had cleaned, and it is not installed (pip install ftfy); "
              f"{text[:60]!r} is read as it stands")
@@ -365,7 +365,7 @@ def tokens(self:DualFamily,
     if self.tokenizer.is_fast: spans = batch.pop("offset_mapping").tolist()
     else:
         pieces = [self.tokenizer.convert_ids_to_tokens(row) for row in batch["input_ids"].tolist()]
-        spans = [find_tokens(text, row) for text,row in zip(read, pieces)]
+        spans = [_find_tokens(text, row) for text,row in zip(read, pieces)]
     return batch,in_sentence,[[(at[start],at[end]) for start,end in row] for row,at in zip(spans, positions)]
 
 # %% ../../nbs/zoo/05_families.ipynb #e10faf92
