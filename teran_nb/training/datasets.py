@@ -145,6 +145,9 @@ def relevance(self:Collection,
     "Every relevance of a split: ROUGE-L, unless a file gives it or the split is too large, then those that `load_data` was told."
     if split != "all": return self.split(split).relevance()
     captions,split = self.captions,self.part
+    if not len(captions):
+        raise ValueError("these pictures have no captions, so no answer is known to be right; name a file of them by the option "
+                         "captions, or search by your own sentences in the workflow mine, which writes such pages too")
     in_use = captions if len(self.all_captions) > len(captions) else None
     files = self.source.get("relevance", {}).get(split, {})
     relevances = []
