@@ -264,9 +264,10 @@ def select(self:Collection,
 
 @patch
 def split(self:Collection,
-    name:str, # Name of a split, such as `train`; `all` for the collection itself
+    name:str="", # Name of a split, such as `train`; `all` for the collection itself; empty: `test` where there is one, else all
 ) -> Collection: # Its images
     "The images of one split."
+    if not name: name = "test" if "test" in (self.captions.splits or ()) else "all"
     if name == "all": return self
     name_of_split = f"{self.name} {name}".strip()
     return self._part_of(self.captions.split(name), name_of_split, name, self.all_captions.split(name))

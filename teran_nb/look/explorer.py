@@ -17,6 +17,7 @@ from IPython import get_ipython
 from IPython.display import HTML, display
 from markupsafe import Markup
 
+from ..core.config import one_of
 from ..core.files import atomic, project_path
 from ..core.show import html_text
 from ..model.alignment import POOLINGS
@@ -76,13 +77,14 @@ class _ResultGrid:
         for i,button in enumerate(self.buttons): button.on_click(lambda _, i=i: on_click(self.items[i]))
         self.box = W.GridBox(self.boxes, layout=W.Layout(grid_gap="10px", width="100%", overflow="visible", padding="3px"))
     def fill(self, cards, columns="repeat(auto-fill, minmax(140px, 1fr))", click="Show why"):
-        "Show these results one by one: the browser shows a result while the next one is made."
+        "Show these results one by one: the browser shows a result while the next one is made. Without a `click`, none is a button."
         self.box.layout.grid_template_columns = columns
         self.items = []
         for html,button,box,(item,name,text) in zip(self.html, self.buttons, self.boxes, cards):
             html.value = text
             with button.hold_sync(): button.description = button.tooltip = f"{click}: {name}" # one message for both
             self.items.append(item)
+            _show_if(click, button)
             _show_if(True, box)
         _show_if(False, *self.boxes[len(self.items):])
 
@@ -363,7 +365,9 @@ def _show_results(self:Explorer):
     for name,column,head,grid in zip(names, self.columns, self.heads, self.grids):
         _show_if(True, column)
         head.value = TEMPLATES.render("explore_head.html", finder=finder, name=name)
-        grid.fill(_result_cards(finder, name, self.thumbs), columns, "Show why" if finder.hits else "Ask by picture")
+        can_ask = "Ask by picture" if finder.captioned else ""
+        click = "Show why" if finder.hits else can_ask
+        grid.fill(_result_cards(finder, name, self.thumbs), columns, click)
     pages = finder.page_count()
     self.page.value = f"page {finder.page+1} of {pages}"
     self.previous.disabled = finder.page == 0
@@ -411,6 +415,7 @@ def save(self:Explorer,
 ) -> None:
     "Write the page as one HTML file that needs no network."
     now = datetime.now().astimezone()
+    if path: one_of(Path(path).suffix.lower(), (".html",".htm"), "ending of a page")
     path = path or self.output/f"{now:%Y%m%d-%H%M%S-%f}.html"
     collection = collection_title(self.finder.collection.name or "")
     header = _IN_FILE.format(collection=collection, date=f"{now:%d %B %Y, %H:%M}")

@@ -23,8 +23,8 @@ from ..data.collection import Collection, Image
 from ..model.alignment import POOLINGS
 from ..model.encoded import Alignment
 from .figures import (
-    COLOURS, badge_fontsize, badge_legend, crop, draw_box, draw_boxes, draw_picture, content_words, empty_figure, evenly,
-    grey_stop_words, grid, image_picture, new_axis, plain, points_wide, shortened, wrapped)
+    COLOURS, PANORAMA, badge_fontsize, badge_legend, crop, draw_box, draw_boxes, draw_picture, content_words, empty_figure, evenly,
+    grey_stop_words, grid, image_picture, new_axis, picture_inches, plain, points_wide, shortened, wrapped)
 
 # %% ../../nbs/look/01_show.ipynb #37ea3f55
 def _require_words(alignment):
@@ -90,13 +90,15 @@ def _thumbnails(ax, alignment, regions):
     opened,note = with_picture(alignment)
     if note: return
     picture = opened.image.picture()
+    widest = points*(4 if opened.size[0] > PANORAMA*opened.size[1] else 1) # the windows of a panorama are strips
     for y,box in enumerate(opened.boxes):
         part = crop(picture, box, opened.size)[0]
-        part.thumbnail((96,96))
-        image = OffsetImage(np.asarray(part), zoom=points/max(part.size), interpolation="antialiased")
-        place = {"xybox": (-points/2-3,0), "xycoords": ("axes fraction","data"), "boxcoords": "offset points"}
+        part.thumbnail((96*widest/points,96))
+        zoom = min(widest/part.width, points/part.height)
+        image = OffsetImage(np.asarray(part), zoom=zoom, interpolation="antialiased")
+        place = {"xybox": (-widest/2-3,0), "xycoords": ("axes fraction","data"), "boxcoords": "offset points"}
         ax.add_artist(AnnotationBbox(image, (0,y), frameon=False, pad=0, **place))
-    ax.tick_params(axis="y", pad=points+5)
+    ax.tick_params(axis="y", pad=widest+5)
     ax.set_xlabel(wrapped(opened.credit, 70), fontsize=6, color="dimgrey")
 
 # %% ../../nbs/look/01_show.ipynb #ac5d0bc3
@@ -171,8 +173,8 @@ def show_grounding(
     lines = badge_legend(ax, entries, notes)
     _title(ax, alignment.caption)
     if own_figure:
-        w,h = alignment.size
-        ax.figure.set_size_inches(4.8, 4.8*min(h/w, 2)+.3+.18*lines+.17*ax.get_title().count("\n"))
+        width,height = picture_inches(alignment.size)
+        ax.figure.set_size_inches(width, height+.3+.18*lines+.17*ax.get_title().count("\n"))
     return ax
 
 def _with_cosines(alignment, columns):
@@ -240,8 +242,9 @@ def show_heats(
     limits = float(values.min()),float(values.max())
     if note: alignment = replace(alignment, image=image) # so that each map says why it has none
     width,height = alignment.size
-    size = 2.6,2.6*min(height/width, 2)+.35
-    axes = grid(len(words), 3, size, title=wrapped(alignment.caption, 80), below=.6)
+    columns = 1 if width > PANORAMA*height else 3
+    panel = 7.8/columns
+    axes = grid(len(words), columns, (panel,panel*min(height/width, 2)+.35), title=wrapped(alignment.caption, 80), below=.6)
     for ax,word in zip(axes, words): show_heat(alignment, word, ax, limits, bar=False)
     last_row = axes[-1].figure
     label = _colour_scale(*limits)[1]

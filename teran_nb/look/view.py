@@ -24,6 +24,7 @@ from ..core.show import Templates, data_uri, small_jpeg
 from ..data.pictures import read_picture
 from ..data.collection import Collection, Image
 from ..model.encoded import Alignment
+from .figures import PANORAMA
 from .show import show_grounding, with_picture
 
 # %% ../../nbs/look/03_view.ipynb #a282afc8
@@ -101,7 +102,9 @@ def html(self:AlignmentView) -> str: # Without any outside address
     for alignment,name in zip(self.alignments, self.names, strict=True):
         opened,picture_note = with_picture(alignment)
         pair = _pair_data(opened, name) | {"notes": _notes(opened, picture_note)}
-        if not picture_note: pair["picture"] = pictures.setdefault(data_uri(small_jpeg(opened.image.picture(), 640)), len(pictures))
+        width,height = opened.size
+        side = int(640*min(max(width/height/PANORAMA, 1), 2.5)) # a panorama fills the page
+        if not picture_note: pair["picture"] = pictures.setdefault(data_uri(small_jpeg(opened.image.picture(), side)), len(pictures))
         pairs.append(pair)
     cosines = np.concatenate([np.asarray(a.cosines).ravel() for a in self.alignments])
     low = np.floor(cosines.min(initial=0)*100)/100 # the ends of the slider

@@ -258,6 +258,9 @@ def relevances_of(
     "Every relevance of a split: ROUGE-L, unless a file gives it or the split is too large, then those that `load_data` was told."
     data = data.split(split)
     captions = data.captions
+    if not len(captions):
+        raise ValueError("these pictures have no captions, so no answer is known to be right; name a file of them by the option "
+                         "captions, or search by your own sentences in the workflow mine, which writes such pages too")
     in_use = captions if len(data.all_captions) > len(captions) else None
     files = data.source.get("relevance", {}).get(data.part, {})
     relevances = []
