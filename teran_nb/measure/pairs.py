@@ -48,6 +48,8 @@ def _better(a, b):
     "1 where `a` is higher, 0.5 where both are equal but for the rounding of float32, else 0."
     return np.where(np.isclose(a, b, rtol=2e-5, atol=1e-6), .5, a > b)
 
+_LEAST = {"attribution": 25} # pairs that a group of ARO has at least, to be averaged
+
 @dataclass(frozen=True, eq=False, repr=False)
 class PairScores(MarkdownRepr):
     "Scores of minimal pairs by one model; shows itself as a table of kinds."
@@ -82,19 +84,32 @@ class PairScores(MarkdownRepr):
         scores = ("text",text,.25),("image",image,.25),("group",text*image,1/6)
         return [_rate(f"{kind} {name}", credits, chance) for name,credits,chance in scores]
     @property
+    def macro_rates(self) -> pd.DataFrame: # Columns `kind`, `n_pairs`, `right`; no row without groups
+        "The share of right pairs of each group of a kind, averaged over its groups (ARO)."
+        items = self.minimal_pairs.items
+        pairs = pd.DataFrame({"kind": [p.kind for p in items], "group": [p.group for p in items], "right": self.right})
+        groups = pairs[pairs.group != ""].groupby(["kind","group"], as_index=False).right.agg(["size","mean"])
+        counted = groups[groups["size"] >= [_LEAST.get(kind, 1) for kind in groups.kind]]
+        return counted.groupby("kind", as_index=False).agg(n_pairs=("size","sum"), right=("mean","mean"))
+    @property
     def metrics(self) -> dict: # In [0,1]: `pairs_colour` and the like; `pairs`, the mean of the kinds with chance 0.5
         "The numbers, as `Evaluation.metrics` has them."
         rates = self.rates
+        macro = self.macro_rates
         of_one_image = rates.right[rates.chance == .5].tolist()
-        mean = {"pairs": float(np.mean(of_one_image))} if of_one_image else {}
-        return mean | {"pairs_" + re.sub(r"\W+", "_", kind.lower()): right for kind,right in zip(rates.kind, rates.right)}
+        metrics = {"pairs": float(np.mean(of_one_image))} if of_one_image else {}
+        for kind,right in zip(rates.kind, rates.right): metrics["pairs_" + re.sub(r"\W+", "_", kind.lower())] = right
+        for kind,right in zip(macro.kind, macro.right): metrics[f"pairs_{kind}_macro"] = right
+        return metrics
     @property
     def result(self) -> Result:
-        "A line for each kind, and the mean of those with chance 0.5; Winoground's scores have other chances."
+        "A line for each kind, macro averages of ARO, and the mean of the kinds with chance 0.5, which excludes Winoground."
         rates = self.rates.set_index("kind")
         lines = {kind: (Measured(row),) for kind,row in rates.to_dict("index").items()}
+        for kind,n_pairs,right in self.macro_rates.values.tolist():
+            lines[f"{kind}, macro average"] = (Measured({"n_pairs": n_pairs, "right": right, "chance": .5}),)
         of_mean = rates[rates.chance == .5]
-        if len(of_mean) and len(lines) > 1:
+        if len(of_mean) and len(rates) > 1:
             mean = {"n_pairs": int(of_mean.n_pairs.sum()), "right": self.metrics["pairs"], "chance": .5}
             lines["mean of the kinds with chance 50"] = (Measured(mean),)
         return Result(lines, "minimal pairs", tuple(rates.columns))
@@ -269,7 +284,7 @@ _Words = Annotated[str, Field(pattern=r"\S")]
 _Side = Annotated[float, Field(gt=0)] # side of a box, pixels
 _Sugar = TypedDict("_Sugar", {"filename": str, "caption": _Words, "negative_caption": _Words})
 _Aro = TypedDict("_Aro", {"image_path": str, "true_caption": _Words, "false_caption": _Words,
-                          "relation_name": NotRequired[str],
+                          "relation_name": NotRequired[str], "attributes": NotRequired[list[str]],
                           "bbox_x": float, "bbox_y": float, "bbox_w": _Side, "bbox_h": _Side})
 _Wino = TypedDict("_Wino", {"image_0": str, "image_1": str, "caption_0": _Words, "caption_1": _Words,
                             "collapsed_tag": NotRequired[str]})
@@ -283,7 +298,8 @@ def _json_pairs(file):
             x,y = row["bbox_x"],row["bbox_y"]
             kind = "relation" if "relation_name" in row else "attribution"
             box = x,y,x+row["bbox_w"],y+row["bbox_h"]
-            pairs.append(MinimalPair(row["image_path"], row["true_caption"], row["false_caption"], kind, box=box))
+            group = row.get("relation_name") or ", ".join(row.get("attributes", ()))
+            pairs.append(MinimalPair(row["image_path"], row["true_caption"], row["false_caption"], kind, box=box, group=group))
     else:
         for row in checked(content, dict[str,_Sugar], file, _COPY_BENCHMARK).values():
             pairs.append(MinimalPair(row["filename"], row["caption"], row["negative_caption"], file.stem))

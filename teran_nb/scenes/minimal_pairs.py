@@ -146,6 +146,7 @@ class MinimalPair(NamedTuple):
     kind:str # What was changed
     second_image:str="" # Winoground only: a second image; `false_caption` describes it and `true_caption` does not
     box:tuple|None=None # ARO only: the part of the picture that is shown, pixels `(x1,y1,x2,y2)`
+    group:str="" # ARO only: the relation, or the two attributes
 
 # %% ../../nbs/scenes/05_minimal_pairs.ipynb #82791b70
 def minimal_pairs(
