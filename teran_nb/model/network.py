@@ -300,7 +300,7 @@ def encode_images(self:Network,
     images = self.with_regions(given)
     def encode(rows):
         regions = [images[i].regions for i in rows]
-        for each in regions: self.check_regions(each) # features that the model was not made for are refused
+        for each in regions: self.require_regions(each) # features that the model was not made for are refused
         if self.vision is None: views = [each.all_views() for each in regions]
         else: views = [[each] for each in regions] # the vision model sees the picture itself
         batch = region_batch(list(chain.from_iterable(views)))
@@ -378,7 +378,7 @@ def encode_pair(self:Network, image:Encoded, caption:Encoded) -> tuple[Encoded,E
 
 # %% ../../nbs/model/12_network.ipynb #878dccb6
 @patch
-def check_regions(self:Network, regions:Regions) -> None:
+def require_regions(self:Network, regions:Regions) -> None:
     "Refuse region features that the model was not made for (ValueError)."
     expected = self.config.regions
     dim = regions.features.shape[1]
