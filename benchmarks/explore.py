@@ -32,7 +32,7 @@ from teran_nb.look.view import Thumbnails
 from teran_nb.data.features import Features, FeatureWriter
 from teran_nb.data.collection import Collection
 from teran_nb.look.finder import Finder
-from teran_nb.model.encoder import Encoded
+from teran_nb.model.encoded import Encoded
 from teran_nb.model.network import Network
 from teran_nb.training.recipe import recipe
 from teran_nb.training.runs import load_model

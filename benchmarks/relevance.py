@@ -136,7 +136,7 @@ def compare_spice(args, captions, folder):
 def compare(args, captions, folder):
     "Seconds of every round: naive a pair, ours in all, ours opened again; and the pairs naive was timed on."
     words = [t.lower().split(" ") for t in captions.texts]
-    references = [[words[c] for c in captions.of(i)] for i in range(len(captions.image_ids))]
+    references = [[words[c] for c in captions.rows_of(i)] for i in range(len(captions.image_ids))]
     rng,times,pairs = random.Random(args.seed),{"naive": [], "ours": [], "again": []},0
     for k in range(args.rounds):
         sample = [(rng.randrange(len(words)),rng.randrange(len(references))) for _ in range(args.sample)]

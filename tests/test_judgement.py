@@ -64,7 +64,7 @@ def test_evaluate_judges_a_model(trained, tmp_path):
     test = load_data("scenes", world="tiny").test
     rows = ["image,sentence,rating"]
     for i, (image_id, own) in enumerate(zip(test.image_ids, test.captions.texts_by_image())):
-        other = test.captions.texts[(int(test.captions.of(i)[0]) + 7) % len(test.captions)]
+        other = test.captions.texts[(int(test.captions.rows_of(i)[0]) + 7) % len(test.captions)]
         rows += [f'{image_id},"{own[0]}",4', f'{image_id},"{other}",1']
     (tmp_path / "people.csv").write_text("\n".join(rows))
     done = play("evaluate", run=str(trained), output=str(tmp_path / "ev"),

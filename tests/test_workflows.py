@@ -82,7 +82,7 @@ def test_phrases_are_grounded_in_every_split(trained, tmp_path):
     "A table of phrases in scenes of training and validation, whatever split is ranked; a wrong name is refused before the work begins."
     world, rows = scene_collection(**WORLDS["tiny"]), ["filename,phrase,x1,y1,x2,y2"]
     for i in (0, 1, 65):
-        text, link, (w, h) = world.captions.texts[world.captions.of(i)[0]], world.captions.links[world.captions.of(i)[0]][0], world[i].regions.size
+        text, link, (w, h) = world.captions.texts[world.captions.rows_of(i)[0]], world.captions.links[world.captions.rows_of(i)[0]][0], world[i].regions.size
         rows += [f"{world.image_ids[i]}.png,{text[link.start:link.end]},{x1/w},{y1/h},{x2/w},{y2/h}" for x1, y1, x2, y2 in link.boxes]
         rows += [f"{world.image_ids[i]},nothing that was said,0,0,1,1"]
     (tmp_path / "phrases.csv").write_text("\n".join(rows))

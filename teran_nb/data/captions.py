@@ -121,9 +121,9 @@ class Captions(MarkdownRepr):
         problem = next(_problems(self), "")
         if problem: raise ValueError(problem)
     def __len__(self): return len(self.texts)
-    def of(self,
+    def rows_of(self,
         image:int, # Index of an image
-    ) -> np.ndarray: # Their indices
+    ) -> np.ndarray: # Indices into `texts`
         "The captions of an image."
         return self._by_image[image]
     @cached_property
@@ -151,7 +151,7 @@ def select(self:Captions,
     images = np.asarray(images)
     if not images.size: images = images.astype(int) # numpy makes an empty list float
     images = np.arange(len(self.image_ids))[images]
-    rows = np.concatenate([np.zeros(0, np.int64), *map(self.of, images)])
+    rows = np.concatenate([np.zeros(0, np.int64), *map(self.rows_of, images)])
     counts = np.bincount(self.image_of, minlength=len(self.image_ids))[images]
     image_of = np.repeat(np.arange(len(images)), counts)
     def take(values, indices): return None if values is None else [values[i] for i in indices]
@@ -337,7 +337,7 @@ def _to_karpathy(captions):
         if captions.sizes is not None: image |= dict(zip(("width","height"), captions.sizes[i].tolist()))
         if captions.splits is not None: image["split"] = captions.splits[i]
         image["sentences"] = sentences = []
-        for j in captions.of(i):
+        for j in captions.rows_of(i):
             sentences.append({"raw": captions.texts[j]})
             if captions.links is not None: sentences[-1]["links"] = list(map(list, captions.links[j]))
         images.append(image)

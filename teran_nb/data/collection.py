@@ -250,7 +250,7 @@ def __getitem__(self:Collection,
     if isinstance(i, str): i = self.index[i]
     i = range(len(self))[i] # a negative number counts from the end
     image_id = self.image_ids[i]
-    texts = [self.captions.texts[j] for j in self.captions.of(i)]
+    texts = [self.captions.texts[j] for j in self.captions.rows_of(i)]
     return Image(image_id, partial(self.features.__getitem__, image_id), partial(self.picture_path, image_id),
                  captions=texts, thumbnails=self._pictures_of(image_id).small, **self.about.get(image_id, {}))
 

@@ -60,7 +60,7 @@ def _why_unread(ending):
 
 # %% ../../nbs/data/01_pictures.ipynb #f0rmats2
 _FORMATS = ("JPEG","PNG","WEBP","GIF","BMP","TIFF","PPM","HEIF","AVIF") # by Pillow's names
-_LOCK = threading.Lock() # the settings belong to the whole process
+_LOCK = threading.RLock() # the settings belong to the whole process
 
 @contextmanager
 def open_image(

@@ -151,7 +151,7 @@ def _link_phrases(captions, phrases):
     image_of = captions.image_of.tolist()
     links = [[] for _ in texts]
     for i,image_id in enumerate(captions.image_ids):
-        words_of = {j: matching_words(texts[j]) for j in captions.of(i)}
+        words_of = {j: matching_words(texts[j]) for j in captions.rows_of(i)}
         for phrase,(text,boxes) in phrases[image_id].items():
             places = [] # caption, first character and end of the phrase
             for j,words in words_of.items():

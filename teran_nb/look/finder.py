@@ -23,9 +23,9 @@ from ..data.collection import Collection, Image
 from ..photos.extractors import extract_picture
 from ..photos.extraction import rebuild_extractor
 from ..model.alignment import POOLINGS
-from ..model.encoded import Alignment
+from ..model.encoded import Alignment, Encoded
 from ..model.similarity import similarity
-from ..model.encoder import Encoded, Encoder
+from ..model.encoder import Encoder
 from ..measure.retrieval import ranking, ranks
 from ..search.question import split_without
 from ..search.presence import Presence, fit_presence
@@ -146,7 +146,7 @@ def true_images(self:Finder,
 @patch(as_prop=True)
 def true_items(self:Finder) -> set[int]:
     "Rows of the candidates that belong to the query: the captions of a picture, or the images of a caption."
-    if isinstance(self.picture, int): return set(self.collection.captions.of(self.picture).tolist())
+    if isinstance(self.picture, int): return set(self.collection.captions.rows_of(self.picture).tolist())
     return self.true_images(self.original) if self.original and self.edits <= 1 else set()
 
 # %% ../../nbs/look/04_finder.ipynb #cf1d31f5

@@ -181,7 +181,7 @@ def show_sentences(
     captions = collection.captions
     axes = grid(2*len(queries), 2, (3.8,2.1), title=title, widths=(3,4.6))
     for picture,text,i in zip(axes[::2], axes[1::2], queries):
-        true = set(captions.of(i).tolist())
+        true = set(captions.rows_of(i).tolist())
         results = ranking_with_true(sim[i], true, k)
         lines = [captions.texts[c] for _,c in results]
         lines[0] = _draw_result(picture, collection[i], lines[0], model)

@@ -96,7 +96,7 @@ def sentence(self:_SiteBuilder, caption):
 @patch
 def image(self:_SiteBuilder, row):
     "A picture and the sentences that answer it, for the template's `image`."
-    answers = self.answers(self.sim[row], set(self.collection.captions.of(row).tolist()))
+    answers = self.answers(self.sim[row], set(self.collection.captions.rows_of(row).tolist()))
     sentences = [a | {"text": _caption_buttons([self.align(row, caption)])} for caption,a in answers]
     return {"anchor": f"p{row}", "name": self.collection.image_ids[row], "rank": int(self.ranks.i2t[row]),
             "thumbnail": self.thumbnail(row), "answers": sentences}

@@ -196,7 +196,7 @@ def grounding(
 def _linked_captions(collection, path, sizes):
     "Captions with links of the images of a collection; links in pixels of the store, splits as in the collection."
     captions = read_captions(path)
-    def has_links(i): return captions.links and any(captions.links[j] for j in captions.of(i))
+    def has_links(i): return captions.links and any(captions.links[j] for j in captions.rows_of(i))
     linked = [i for i,image_id in enumerate(captions.image_ids) if image_id in collection and has_links(i)]
     if not linked:
         raise ValueError(f"{path} has no phrase of an image of {collection!r}; "
@@ -223,7 +223,7 @@ def marked_phrases(
     name = path.name
     if path.is_file() and ".json" not in path.suffixes:
         captions = read_phrases(path, collection.captions, sizes, pixels, bad)
-        own = len(captions) - sum(len(collection.captions.of(collection.index[image_id])) for image_id in captions.image_ids)
+        own = len(captions) - sum(len(collection.captions.rows_of(collection.index[image_id])) for image_id in captions.image_ids)
         if own > 0: name += f", {own:,} read as captions of their own"
     else: captions = _linked_captions(collection, path, sizes)
     return Collection(store, captions, collection.pictures, name=name, about=collection.about)

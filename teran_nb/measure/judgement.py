@@ -25,7 +25,8 @@ from ..data.captions import Captions, NameIndex
 from ..data.caption_files import table_rows
 from ..data.collection import Collection, Images
 from ..data.words import matching_words
-from ..model.encoder import Encoded, Encoder
+from ..model.encoded import Encoded
+from ..model.encoder import Encoder
 from .papers import paper_table, published_row
 from .spice import Tuples, spice_scores
 from .relevance import rouge_blocks

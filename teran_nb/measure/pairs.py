@@ -28,8 +28,8 @@ from ..data.pictures import path_within, read_picture
 from ..data.collection import Collection, Image, Pictures, given_sentences, region_counts
 from ..data.words import matching_words
 from ..scenes.minimal_pairs import MinimalPair, MinimalPairs, is_drawn, scene_pairs
-from ..model.encoded import CaptionWords
-from ..model.encoder import Encoded, Encoder, EncoderInfo
+from ..model.encoded import CaptionWords, Encoded
+from ..model.encoder import Encoder, EncoderInfo
 from .results import Measured, Result
 
 # %% ../../nbs/measure/05_pairs.ipynb #1a90db2b

@@ -242,7 +242,7 @@ def _rows_in_use(relevance, captions, kept):
     "The rows and columns of the captions and images in use."
     column_of = {image_id: i for i,image_id in enumerate(captions.image_ids)}
     columns = [column_of[image_id] for image_id in kept.image_ids if image_id in column_of]
-    rows = [row for column in columns for row in captions.of(column)] # as `Captions.select` orders them
+    rows = [row for column in columns for row in captions.rows_of(column)] # as `Captions.select` orders them
     if len(columns) < len(kept.image_ids) or [captions.texts[i] for i in rows] != kept.texts:
         raise ValueError(f"relevance {relevance.name} belongs to other images or captions; it is for another split")
     return Relevance(relevance.name, relevance.select(rows, columns).values, relevance.source, _captions_digest(kept))

@@ -72,7 +72,7 @@ class Encoder:
 
 # %% ../../nbs/model/04_encoder.ipynb #3cebc40f
 @patch
-def check_regions(self:Encoder, regions:Regions) -> None:
+def require_regions(self:Encoder, regions:Regions) -> None:
     "Accept all region features; an encoder that needs its own refuses others (ValueError)."
 
 @patch

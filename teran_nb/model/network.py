@@ -29,7 +29,7 @@ from ..core.show import progress
 from ..data.features import Regions
 from ..data.collection import Collection, Images, Sentences, as_images, given_sentences, region_counts
 from ..data.words import split_words, stop_words
-from ..photos.extractors import Extractor, Patches, MapConfig
+from ..photos.extractors import Extractor
 from ..photos.extraction import rebuild_extractor
 from ..photos.fine_tuning import LearningBackbone
 from .alignment import POOLINGS, masked_mean
@@ -300,7 +300,7 @@ def encode_images(self:Network,
     images = self.with_regions(given)
     def encode(rows):
         regions = [images[i].regions for i in rows]
-        for each in regions: self.check_regions(each) # features that the model was not made for are refused
+        for each in regions: self.require_regions(each) # features that the model was not made for are refused
         if self.vision is None: views = [each.all_views() for each in regions]
         else: views = [[each] for each in regions] # the vision model sees the picture itself
         batch = region_batch(list(chain.from_iterable(views)))
@@ -378,7 +378,7 @@ def encode_pair(self:Network, image:Encoded, caption:Encoded) -> tuple[Encoded,E
 
 # %% ../../nbs/model/12_network.ipynb #878dccb6
 @patch
-def check_regions(self:Network, regions:Regions) -> None:
+def require_regions(self:Network, regions:Regions) -> None:
     "Refuse region features that the model was not made for (ValueError)."
     expected = self.config.regions
     dim = regions.features.shape[1]
@@ -404,12 +404,8 @@ def fingerprint(self:Network) -> str:
 @patch
 def find_extractor(self:Network) -> Extractor:
     "The extractor of the region features that the model reads."
-    if self.vision is not None and self.vision.regions == "cells": # its regions are the cells of its own map, computed anew
-        self.vision.backbone.device = self.device
-        cells = Patches(MapConfig(), backbone=self.vision.backbone)
-        cells.name = self.config.regions.extractor
-        return cells
     extractor = self.config.regions.extractor
+    if self.vision is not None and self.vision.regions == "cells": return self.vision.cells(extractor)
     is_known = self.provenance is not None and extractor in ("",self.provenance.extractor)
     return rebuild_extractor(self.provenance if is_known else extractor, self.device.type)
 

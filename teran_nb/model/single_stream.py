@@ -19,7 +19,8 @@ from ..core.packed import Packed
 from ..data.collection import Collection, Image
 from ..data.features import Regions
 from .losses import positives
-from .encoder import Encoded, Encoder
+from .encoded import Encoded
+from .encoder import Encoder
 from .iais import (
     MIRRORS, cosine_relations, entropy, flat_relations, iais, isda, objects_of, singular)
 from .network import Batch, Network

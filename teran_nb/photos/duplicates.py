@@ -131,7 +131,7 @@ def _repeated_within(compared, collection, splits):
         copies = {image_id: len(group) for group in groups.values() for image_id in group}
         equal = [image_id for image_id,n in copies.items() if n > 1]
         if not equal: continue
-        captions = [len(collection.captions.of(collection.index[image_id])) for image_id in copies]
+        captions = [len(collection.captions.rows_of(collection.index[image_id])) for image_id in copies]
         hits = sum(count/n for count,n in zip(captions, copies.values()))
         repeated.append((split,tuple(equal),hits/sum(captions) if sum(captions) else 1.))
     return tuple(repeated)

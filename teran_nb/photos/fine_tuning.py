@@ -20,7 +20,8 @@ from ..core.files import read_json, user_path, write_json
 from ..core.hub import loading
 from ..data.features import Features
 from .vision import VISION_ERROR_WORDS, Backbone
-from .extractors import DetectedBoxes, Windows, box_features, map_windows, open_backbone
+from .extractors import (
+    DetectedBoxes, MapConfig, Patches, Windows, box_features, map_windows, open_backbone)
 from .extraction import rebuild_extractor
 
 # %% ../../nbs/photos/07_fine_tuning.ipynb #67afcdf8
@@ -78,6 +79,17 @@ class LearningBackbone(nn.Module):
         if self.regions == "cells": return maps.flatten(2).mT
         if self.regions == "windows": return map_windows((h,w))[0].to(maps) @ maps.flatten(2).mT
         return torch.stack([box_features(self.backbone, *pair) for pair in zip(maps, geometry[...,:4])])
+
+# %% ../../nbs/photos/07_fine_tuning.ipynb #b94443f4
+@patch
+def cells(self:LearningBackbone,
+    name:str, # Name of the extractor whose features it learned from
+) -> Patches: # By the present weights
+    "The extractor of the cells of its own map."
+    self.backbone.device = next(self.network.parameters()).device
+    extractor = Patches(MapConfig(), backbone=self.backbone)
+    extractor.name = name
+    return extractor
 
 # %% ../../nbs/photos/07_fine_tuning.ipynb #20763e6c
 @patch

@@ -208,7 +208,7 @@ def _patchified(x, patch_size):
     return {"pixel_values": tokens, "pixel_attention_mask": mask, "spatial_shapes": shapes}
 
 # %% ../../nbs/photos/00_vision.ipynb #de97a00b
-def _check_input(name, model):
+def _require_vision_model(name, model):
     "Refuse a model that does not read pictures, or that reads other parts of them each time."
     kind = model.config.model_type
     if getattr(model, "main_input_name", "pixel_values") != "pixel_values":
@@ -233,7 +233,7 @@ class Backbone:
         self.source = str(name)
         self.full_config = model.config
         self.model = model = getattr(model, "vision_model", model)
-        _check_input(name, model)
+        _require_vision_model(name, model)
         self.device = device
         self.name = name_with_hash(name, model) if weights else Path(name).name
         self.config = model.config

@@ -267,6 +267,6 @@ def _boxes_meant(collection, i):
     links = collection.captions.links
     boxes = set()
     if links is None: return boxes
-    for j in collection.captions.of(i):
+    for j in collection.captions.rows_of(i):
         for link in links[j]: boxes.update(link.boxes)
     return boxes

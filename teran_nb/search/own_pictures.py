@@ -61,7 +61,7 @@ def prepare_own(
         raise ValueError(f"these models read different features, by {' and '.join(map(repr, names))}; open them one after the other")
     regions_by = build_extractor(extractor, settings, device) if extractor else readers[0].find_extractor()
     sample = Regions("sample", np.zeros((1,regions_by.dim), np.float32), None, None, extractor=regions_by.name)
-    for model in readers: model.check_regions(sample)
+    for model in readers: model.require_regions(sample)
     about,name = None,user_path(str(pictures)).resolve().name or "pictures"
     if is_builtin(pictures, "example"): pictures = example_pictures()
     if is_builtin(pictures, "photos"): pictures,_,about = photographs()

@@ -346,7 +346,7 @@ def own_code(self:Recipe) -> dict[str,str]: # Such as `{"pooling smooth": "1f0c2
     return {part: digest for part,digest in digests.items() if digest}
 
 @patch
-def check_own_parts(self:Recipe) -> None:
+def require_own_parts(self:Recipe) -> None:
     "Refuse a wrong part that does not come with the library (ValueError)."
     train = self.train
     for kind,name in self.own_parts():

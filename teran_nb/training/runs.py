@@ -193,7 +193,7 @@ def train(
         raise ValueError(f"{recipe.name} begins with a trained {recipe.begins}: train that recipe first, and name its run by "
                          "begins (`compare` does both)")
     recipe = recipe.for_data(data)
-    recipe.check_own_parts()
+    recipe.require_own_parts()
     for kind,name in recipe.own_parts() if processes > 1 else ():
         raise ValueError(f"{processes} processes do not run the cell that defines the {kind} {name!r}; train with "
                          "processes=1, or let torchrun start a script of yours that defines it and calls train")

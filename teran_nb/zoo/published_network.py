@@ -26,7 +26,8 @@ from ..data.words import STOP_WORDS
 from ..model.alignment import POOLINGS
 from ..model.losses import triplet
 from ..model.similarity import BlockOptions, similarity
-from ..model.encoder import Encoded, EncoderInfo
+from ..model.encoded import Encoded
+from ..model.encoder import EncoderInfo
 from ..model.heads import AlignmentHead, GlobalHead
 from ..model.text import TextEncoder, TokenBatch, TokenWords
 from ..model.regions import RegionBatch, Stack, StackConfig, region_batch

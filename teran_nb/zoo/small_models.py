@@ -212,7 +212,7 @@ def small_clip(
 # %% ../../nbs/zoo/06_small_models.ipynb #8766bd30
 def _draw_captions(captions, rows, count, rng):
     "Random captions of some images, and the row of each one's image among these: [0, 0, 1, ...]."
-    chosen = [rng.permutation(captions.of(i))[:count] for i in rows]
+    chosen = [rng.permutation(captions.rows_of(i))[:count] for i in rows]
     image_of = torch.repeat_interleave(torch.tensor(list(map(len, chosen))))
     return [captions.texts[j] for j in chain(*chosen)],image_of
 

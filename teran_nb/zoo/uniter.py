@@ -123,9 +123,9 @@ class UniterNetwork(Network):
         "Embeddings of `[CLS]` `(captions, width)`, and of all tokens `(captions, tokens, width)`."
         x = centred(self.text(batch)[0])
         return x[:,0],x
-    def check_regions(self, regions:Regions) -> None:
+    def require_regions(self, regions:Regions) -> None:
         "Refuse regions without boxes, or with other features (ValueError)."
-        super().check_regions(regions)
+        super().require_regions(regions)
         if regions.boxes is None: raise ValueError("UNITER reads the boxes of regions, and these have none")
 
 # %% ../../nbs/zoo/03_uniter.ipynb #90fb940f

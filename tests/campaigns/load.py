@@ -120,7 +120,7 @@ def linear(folder, n):
 
     grows_linearly(csv, lambda _: read_captions(folder / "a.csv", bad="skip"), "captions with rows that are left out")
     grows_linearly(table, lambda c: chosen_images(Sources("p", split="train", ids=tuple(c.image_ids[::4])), c.image_ids, c.splits), "a part of many images")
-    grows_linearly(table, lambda c: [c.of(i) for i in range(len(c.image_ids))], "captions of every image")
+    grows_linearly(table, lambda c: [c.rows_of(i) for i in range(len(c.image_ids))], "captions of every image")
     return None
 
 

@@ -41,7 +41,7 @@ from teran_nb.measure.results import Measured, Result, answered_by_both, read_re
 from teran_nb.measure.relevance import read_relevance, rouge_l, spice
 from teran_nb.training.runs import Run, _origin
 from teran_nb.look.website import _previous_files
-from teran_nb.model.encoder import Encoded
+from teran_nb.model.encoded import Encoded
 from teran_nb.model.saving import load_or_encode
 from teran_nb.model.network import Network, NetworkConfig
 from teran_nb.model.regions import RegionConfig, StackConfig
