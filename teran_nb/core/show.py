@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LOG_SECONDS', 'log_line', 'progress', 'still_running', 'escape_markdown', 'markdown_table', 'MarkdownRepr',
-           'left_out_table', 'html_text', 'data_uri', 'small_jpeg', 'Templates']
+           'left_out_table', 'html_text', 'data_uri', 'small_jpeg', 'cut_middle', 'Templates']
 
 # %% ../../nbs/core/03_show.ipynb #94bc5196
 import base64, hashlib, io, os, re, sys, threading, time
@@ -175,6 +175,15 @@ def _two_decimals(value):
     "A number without a negative zero."
     return f"{float(value):.2f}".replace("-0.00", "0.00").replace("-", "−")
 
+def cut_middle(
+    name:object, # An image's id, a file's name
+    width:int=24, # Letters
+) -> str:
+    "A name; a long one without its middle."
+    name = str(name)
+    end = len(name) - (width//2 - 1)
+    return name if len(name) <= width else f"{name[:width//2]}…{name[end:]}"
+
 class Templates:
     "HTML, CSS and JavaScript files of one folder, and the environment that fills them in."
     def __init__(self,
@@ -185,7 +194,7 @@ class Templates:
             loader=FileSystemLoader(self.folder), autoescape=True, undefined=StrictUndefined,
             trim_blocks=True, lstrip_blocks=True,
             finalize=lambda value: value if isinstance(value, Markup) else html_text(value))
-        self.environment.filters["two_decimals"] = _two_decimals
+        self.environment.filters |= {"two_decimals": _two_decimals, "cut_middle": cut_middle}
         self.environment.policies["json.dumps_kwargs"] = {"separators": (",",":"), "allow_nan": False}
 
 # %% ../../nbs/core/03_show.ipynb #3449e75a

@@ -22,6 +22,7 @@ from matplotlib.text import Text
 
 from ..core.files import atomic, user_path
 from ..core.config import one_of
+from ..core.show import cut_middle
 from ..core.boxes import box_area, box_intersection, box_iou
 from ..data.collection import Image
 from ..data.words import STOP_WORDS
@@ -94,10 +95,7 @@ def shortened(
     width:int=24, # Letters
 ) -> str: # One line for matplotlib
     "A name; a long one without its middle."
-    name = str(name)
-    if len(name) <= width: return plain(name)
-    end = len(name) - (width//2 - 1)
-    return plain(f"{name[:width//2]}…{name[end:]}")
+    return plain(cut_middle(name, width))
 
 # %% ../../nbs/look/00_figures.ipynb #1f8f7973
 def content_words(

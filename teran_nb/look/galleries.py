@@ -140,6 +140,7 @@ def show_gallery(
     if isinstance(sim, Answers):
         title = "\n".join(line for line in (title, sim.note) if line)
         notes = [hits.verdict for hits in sim.hits]
+        names = collection.image_ids # which a reader searches for; the galleries of known matches do not need them
         texts,sim = sim.sentences,sim.matrix(collection.image_ids)
         true = [set() for _ in texts] # not known
     else:
@@ -147,6 +148,7 @@ def show_gallery(
         texts,sim = [captions.texts[q] for q in queries],torch.as_tensor(sim).cpu()[:,queries]
         true = [{int(captions.image_of[q])} for q in queries]
         notes = [""]*len(texts)
+        names = [""]*len(collection)
     if not texts or not len(sim): return empty_figure("no query of this kind" if not texts else "no picture", title)
     k = min(k, len(sim))
     size,letters = ((1.9,2.),24) if model is None else ((2.6,2.5),33)
@@ -160,6 +162,7 @@ def show_gallery(
             is_true = i in true[row]
             _outline(ax, is_true)
             text_below = f"{rank+1:,}.   {sim[i,row]:z.2f}" + ("   true" if is_true else "")
+            if names[i]: text_below += f"   {shortened(names[i], 24 if model else 16)}"
             ax.set_xlabel(text_below, fontsize=8, weight="bold" if is_true else "normal")
         heading = "\n".join(wrapped(line, letters*k, 2) for line in (caption, notes[row]) if line)
         axes[row*k].figure.suptitle(heading, x=.01, ha="left", fontsize=9)

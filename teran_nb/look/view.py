@@ -12,6 +12,7 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -132,6 +133,7 @@ class Thumbnail(NamedTuple):
     size:tuple[int,int] # Width and height, pixels; of an empty frame where there is no picture
     missing:str="" # Reason why there is none
     credit:str="" # Credit of the picture
+    original:str="" # Address of the picture's own file from the page, where a link to it is safe
     @property
     def ratio(self) -> float: return self.size[0]/self.size[1] # Width by height
 
@@ -155,10 +157,15 @@ class Thumbnails:
         path = self.collection.picture_path(image.id, small=True)
         why = "no picture"
         try:
-            if path: return self.small(path)._replace(credit=image.credit)
+            if path: return self.small(path)._replace(credit=image.credit, original=self._original(image))
         except (ValueError, OSError) as e: why = f"no picture: {e}".replace(str(path.parent), "…")
         size = image.regions.size if image.regions and image.regions.size else (320,240)
         return Thumbnail("", tuple(max(1, round(v*self.side/max(size))) for v in size), why)
+    def _original(self, image):
+        "Only a file below the folder that holds the page's own: both are moved together, and no path of this machine gets into the page."
+        if not self.folder or image.is_thumbnail: return ""
+        path,around = image.path.resolve(),Path(self.folder).resolve().parent
+        return quote(f"../{path.relative_to(around).as_posix()}") if path.is_relative_to(around) else ""
     def _inside(self, picture): return Thumbnail(data_uri(small_jpeg(picture, self.side)), picture.size)
     def _small(self, path):
         picture,_ = read_picture(path, self.side, quick=True) # JPEG files are decoded at a smaller size
