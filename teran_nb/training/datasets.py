@@ -15,7 +15,7 @@ from ..core.files import digest, home, is_builtin, project_path, read_json
 from ..core.config import checked, one_of, warn
 from ..data.captions import Captions
 from ..data.pictures import find_pictures
-from ..data.caption_files import read_captions
+from ..data.caption_files import captions_beside, read_captions
 from ..data.features import Features
 from ..data.collection import Collection, join_collections
 from ..data.hf_datasets import save_dataset
@@ -40,8 +40,6 @@ def description(
     named = {"data": "+".join(project_path(folder).resolve().name for folder in folders)}
     return named | {"captions": Path(captions).name} if captions else named
 
-_BESIDE = ("captions.csv","metadata.csv","metadata.jsonl") # Captions beside pictures, by the first name that is there
-
 def _has_any(path, *names): return any((path/name).is_file() for name in names)
 
 def _require_pictures(path):
@@ -54,7 +52,7 @@ def _require_pictures(path):
 def _collection_of_pictures(path, captions, missing):
     "The collection of a folder of pictures; it is made at first use."
     _require_pictures(path)
-    captions = captions or next((str(path/name) for name in _BESIDE if (path/name).is_file()), "")
+    captions = captions or str(captions_beside(path) or "")
     sources = Sources(path, captions, extractor="windows:efficientnet-lite2", missing=missing)
     key = digest([sources_digest(replace(sources, captions="")),captions])[:16] # a corrected caption keeps the features
     made = prepare(sources, home()/"collections"/key/path.name)
