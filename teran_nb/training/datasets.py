@@ -13,8 +13,9 @@ from typing import Any
 
 from ..core.files import digest, home, is_builtin, project_path, read_json
 from ..core.config import checked, one_of, warn
-from ..data.captions import PICTURE_SUFFIXES, Captions
-from ..data.caption_files import read_captions
+from ..data.captions import Captions
+from ..data.pictures import find_pictures
+from ..data.caption_files import captions_beside, read_captions
 from ..data.features import Features
 from ..data.collection import Collection, join_collections
 from ..data.hf_datasets import save_dataset
@@ -39,16 +40,19 @@ def description(
     named = {"data": "+".join(project_path(folder).resolve().name for folder in folders)}
     return named | {"captions": Path(captions).name} if captions else named
 
-_BESIDE = ("captions.csv","metadata.csv","metadata.jsonl") # Captions beside pictures, by the first name that is there
+def _has_any(path, *names): return any((path/name).is_file() for name in names)
 
-def _holds_pictures(path):
-    "Whether a folder is one of pictures."
-    if not path.is_dir() or any((path/name).is_file() for name in ("captions.json","manifest.json")): return False
-    return any(file.name in _BESIDE or file.suffix.lower() in PICTURE_SUFFIXES for file in path.iterdir())
+def _require_pictures(path):
+    "Refuse a folder without pictures, and one of collections, whose thumbnails are no pictures of their own."
+    inner = next(path.glob("*/features/manifest.json"), None)
+    if inner: raise FileNotFoundError(f"{path} holds collections, such as {inner.parts[-3]}; name one of them, or a list")
+    try: find_pictures(path, "skip", {})
+    except ValueError as e: raise FileNotFoundError(f"{path} is no collection: features/manifest.json is not there; {e}") from None
 
 def _collection_of_pictures(path, captions, missing):
     "The collection of a folder of pictures; it is made at first use."
-    captions = captions or next((str(path/name) for name in _BESIDE if (path/name).is_file()), "")
+    _require_pictures(path)
+    captions = captions or str(captions_beside(path) or "")
     sources = Sources(path, captions, extractor="windows:efficientnet-lite2", missing=missing)
     key = digest([sources_digest(replace(sources, captions="")),captions])[:16] # a corrected caption keeps the features
     made = prepare(sources, home()/"collections"/key/path.name)
@@ -118,16 +122,16 @@ def load_data(
         if captions: raise ValueError(f"photos have captions of their own; leave {captions} out; a language is named by photos:de")
         collection = _open_photographs(data.partition(":")[2], missing)
     elif several: collection = join_collections([load_data(each, missing=missing) for each in data])
-    elif _holds_pictures(path): collection = _collection_of_pictures(path, captions, missing)
     elif not path.exists():
         raise FileNotFoundError(f"there is no folder {path}; the workflow prepare makes one of pictures or features, "
                                 "or say data='scenes'")
-    elif captions:
+    elif _has_any(path, "image_ids.bin", "offsets.bin"): # a feature store, which may be damaged
+        if not captions: raise FileNotFoundError(f"{path} holds features, and captions.json is not there; name a captions file")
         collection = Collection(Features(path), read_captions(project_path(captions)), missing=missing, name=path.name)
-    elif (path/"captions.json").is_file(): collection = Collection.open(path, missing)
-    else:
-        raise FileNotFoundError(f"{path} is no collection: captions.json and pictures are not there; name a captions file, "
-                                "or say data='scenes'")
+    elif _has_any(path, "features/manifest.json", "collection.json"):
+        if captions: raise ValueError(f"{path} has captions of its own; leave {captions} out, or name {path/'features'}")
+        collection = Collection.open(path, missing)
+    else: collection = _collection_of_pictures(path, captions, missing)
     collection.features.verify()
     collection.description = description(data, captions, world)
     collection.source = {"data": data, "captions": str(captions), "world": world, "missing": missing, "relevance": relevance}
