@@ -696,7 +696,7 @@ def rebuild(self:Index,
     sentences:Sentences|Encoded=(), # Like those that will be asked; those of the last time by default, and ours beside fewer than a hundred
 ) -> Index: # Itself
     "Learn the first stage anew from the stored vectors, such as after images of another kind came."
-    self._learn(sentences, learned_again=True)
+    if self.layout and (self.layout.is_learned or len(self) >= _LEARN_FROM): self._learn(sentences, learned_again=True)
     self._errors = []
     self._finish(sentences)
     return self
