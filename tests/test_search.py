@@ -33,6 +33,7 @@ from teran_nb.search.question import Question
 
 pytest.importorskip("qdrant_edge", reason="the extra `search` is missing")
 quick = patch.object(FirstStage, "learn", partial(FirstStage.learn, steps=20))
+of_few = patch("teran_nb.search.index._LEARN_FROM", 1)  # `rebuild` learns of any number of images
 
 
 def images(n, seed=0):
@@ -208,7 +209,7 @@ def test_columns_of_any_name_and_number(homes):
 def test_every_home_measures_the_same_recall(homes):
     memory, *others = homes
     assert memory.recall(sentences()) == 1  # every image is compared
-    with quick:
+    with quick, of_few:
         for index in others:
             index.rebuild(sentences(300, 4)).verify()
     recalls = [{n: index.recall(sentences(), 5, n) for n in (10, 20, 60, 100, 200)} for index in others]
@@ -245,7 +246,7 @@ def test_weights_of_words_and_whole_vectors_count_in_every_home(tmp_path):
         stored = index[:]
         exact = model.similarity(stored, asked).T.topk(5)
         for learned in (False, True) if place else (False,):
-            with quick:
+            with quick, of_few:
                 index = index.rebuild() if learned else index
             index.candidates = 150 * learned
             hits = [index.search(sentence, 5) for sentence in rows(asked)]
@@ -270,7 +271,7 @@ def test_a_killed_rebuild_answers_exactly_and_is_done_again(tmp_path):
     exact, index = Index(), Index(None, tmp_path / "index")
     for each in (exact, index):
         each.add(images(300))
-    with quick:
+    with quick, of_few:
         index.rebuild(sentences(200, 4))
         with patch.object(type(index.backend), "write", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
             index.rebuild(sentences(200, 5))
@@ -288,7 +289,7 @@ def test_few_sentences_leave_an_index_that_opens_again(tmp_path):
     for each in (exact, index):
         each.add(images(300))
     for n, learns in ((1, False), (2, False), (12, True)):
-        with quick:
+        with quick, of_few:
             index.rebuild(sentences(n))
         index.close()
         index = Index(None, tmp_path / "index")
@@ -323,7 +324,7 @@ def test_two_processes_fill_one_server():
     stored = [image for some in first.backend.scroll() for image in some]
     assert len(stored) == 400 and all(image.first is not None for image in stored)
     assert second.backend.stage.digest == first.backend.stage.digest == first.layout.first_stage
-    with quick:
+    with quick, of_few:
         second.rebuild(sentences(80, 3))
     with patch("teran_nb.search.index._OLD", 0):
         first.search(sentences()[0])
@@ -359,7 +360,7 @@ def test_two_processes_that_learn_at_once_end_with_one_first_stage():
     first = Index(None, ":memory:")
     first.add(images(300))
     second = Index(None, ":memory:", client=first.backend.client)
-    with quick:
+    with quick, of_few:
         first.rebuild(sentences(60))
         with patch.object(second, "_give_missing", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
             second.rebuild(sentences(80, 3))
@@ -378,7 +379,7 @@ def test_what_one_process_stores_is_not_undone_by_another():
     first = Index(None, ":memory:")
     first.add(images(300))
     second = Index(None, ":memory:", client=first.backend.client)
-    with quick:
+    with quick, of_few:
         first.rebuild(sentences(60))
     second._change(judged=7)
     third = Index(None, ":memory:", client=first.backend.client)
@@ -440,7 +441,7 @@ def test_a_copy_counts_as_found_by_the_other(tmp_path):
     few = images(40)
     index = Index(None, tmp_path / "index")
     index.add(Encoded(torch.zeros(320, 1), Packed.cat([few.parts] * 8), [f"copy {i}" for i in range(320)]))
-    with quick:
+    with quick, of_few:
         index.rebuild(sentences(300, 4))
     asked = sentences(60)
     best, found = ([[image.image_id for image in index._propose(Question(s), 4, n, {})] for s in rows(asked)] for n in (0, 12))
@@ -691,7 +692,7 @@ def test_a_pooling_that_does_not_add_words_is_searched_in_two_stages(tmp_path):
     exact, index = Index(Symmetric()), Index(Symmetric(), tmp_path / "index")
     for each in (exact, index):
         each.add(images(300))
-    with quick:
+    with quick, of_few:
         index.rebuild(sentences(200, 4))
     index.close()
     index = Index(Symmetric(), tmp_path / "index")

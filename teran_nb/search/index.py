@@ -256,27 +256,38 @@ def _addable(self:Index, images):
                              "Image('a name', picture=picture)")
     return images
 
+def _is_same_file(stored, image, is_of_collection):
+    "Whether a stored image is the given one, as it was encoded; ValueError where another picture has its name."
+    name,path,changed = stored.image_id,stored.payload.get("path"),stored.payload.get("changed")
+    given = image.path
+    if changed is None or given is None or image.is_thumbnail: return True # there are no two pictures to compare
+    if str(given.absolute()) == path: return not given.is_file() or given.stat().st_mtime_ns == changed
+    if not Path(path).is_file():
+        if is_of_collection: return True # whose pictures have moved
+        raise ValueError(f"the index holds image {name!r} of {path}, which is not there any more, so whether {given} is the same "
+                         "picture is not known; bring it back, or replace it by update=True")
+    if filecmp.cmp(path, given, shallow=False): return True
+    way = "name the file otherwise" if is_of_collection else f"give it as Image('a name', path=Path({str(given)!r}))"
+    raise ValueError(f"the index holds {path} as image {name!r}, and {given} is another picture of this name; "
+                     f"{way}, or replace the first by update=True")
+
+def _is_same_encoded(stored, regions):
+    "True where the region vectors of a stored image are the given ones, nearly; ValueError where they are others."
+    is_same = stored.regions.shape == tuple(regions.shape) and np.allclose(stored.regions, regions.float().cpu(), atol=.02)
+    if is_same: return True
+    raise ValueError(f"the index holds image {stored.image_id!r} with other vectors; give the new one another name, or replace the first by update=True")
+
 @patch
 def _stored(self:Index, images, names):
-    "The order of each image that is stored; ValueError where another picture has its name."
+    "The order of each image that is stored; ValueError where another one has its name."
     orders = {}
     row_of = {name: row for row,name in enumerate(names)}
-    for chunk in chunked(names, 10_000):
-        for stored in self.backend.read(chunk, False):
-            name,path = stored.image_id,stored.payload.get("path")
-            orders[name] = stored.payload.get("order", 0)
-            if not path or isinstance(images, (Encoded,Collection)): continue # a collection's pictures may have moved, or be small copies
-            given = images[row_of[name]].path
-            if given is None: continue
-            if str(given.absolute()) == path:
-                if given.is_file() and given.stat().st_mtime_ns != stored.payload.get("changed"): del orders[name] # it holds another picture now
-                continue
-            if not Path(path).is_file():
-                raise ValueError(f"the index holds image {name!r} of {path}, which is not there any more, so whether {given} is the same "
-                                 "picture is not known; bring it back, or replace it by update=True")
-            if filecmp.cmp(path, given, shallow=False): continue
-            raise ValueError(f"the index holds {path} as image {name!r}, and {given} is another picture of this name; "
-                             f"give it as Image('a name', path={str(given)!r}), or replace the first by update=True")
+    is_encoded,is_collection = isinstance(images, Encoded),isinstance(images, Collection)
+    for chunk in chunked(names, 256 if is_encoded else 10_000):
+        for stored in self.backend.read(chunk, is_encoded):
+            row = row_of[stored.image_id]
+            is_same = _is_same_encoded(stored, images.parts[row]) if is_encoded else _is_same_file(stored, images[row], is_collection)
+            if is_same: orders[stored.image_id] = stored.payload.get("order", 0)
     return orders
 
 @patch
@@ -298,10 +309,11 @@ def _known(self:Index, images, encoded, i, row):
     if encoded.sizes is not None: payload["size"] = [float(v) for v in encoded.sizes[i]]
     image = encoded.images[i] if len(encoded.images) else Image(encoded.names[i])
     if image.credit: payload["credit"] = image.credit
-    if image.path is not None: payload["path"] = str(image.path.absolute())
+    if image.path is not None:
+        payload["path"] = str(image.path.absolute())
+        if not image.is_thumbnail: payload["changed"] = image.path.stat().st_mtime_ns
     if not isinstance(images, Collection):
         if image.path is None: return payload
-        payload["changed"] = image.path.stat().st_mtime_ns
         payload["folder"] = image.path.resolve().parent.name
         if date := _date_taken(image.path): payload["taken"] = date
     elif images.captions.splits is not None: payload["split"] = str(images.captions.splits[row])
@@ -684,7 +696,7 @@ def rebuild(self:Index,
     sentences:Sentences|Encoded=(), # Like those that will be asked; those of the last time by default, and ours beside fewer than a hundred
 ) -> Index: # Itself
     "Learn the first stage anew from the stored vectors, such as after images of another kind came."
-    self._learn(sentences, learned_again=True)
+    if self.layout and (self.layout.is_learned or len(self) >= _LEARN_FROM): self._learn(sentences, learned_again=True)
     self._errors = []
     self._finish(sentences)
     return self
