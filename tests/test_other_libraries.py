@@ -9,7 +9,7 @@ from other_libraries import LATE, OPEN_CLIP, PICTURES, STORED, TEXTS, TOWERS, la
 
 from teran_nb.core.files import read_json, write_json
 from teran_nb.training.runs import load_model
-from teran_nb.zoo.families import unit
+from teran_nb.zoo.families import unit_vectors
 from teran_nb.zoo.opening import family_of
 from teran_nb.zoo.small_models import toy_folder
 
@@ -38,8 +38,8 @@ def test_a_root_of_sentence_transformers_is_the_clip_inside(tmp_path):
     toy_folder("clip", tmp_path / "0_CLIPModel")
     family = load_model(tmp_path).family
     own = st.SentenceTransformer(str(tmp_path), device="cpu")
-    assert torch.allclose(family.sentences(TEXTS).whole, unit(torch.tensor(own.encode(TEXTS))), atol=1e-5)
-    assert torch.allclose(family.pictures(PICTURES).whole, unit(torch.tensor(own.encode(PICTURES))), atol=1e-5)
+    assert torch.allclose(family.sentences(TEXTS).whole, unit_vectors(torch.tensor(own.encode(TEXTS))), atol=1e-5)
+    assert torch.allclose(family.pictures(PICTURES).whole, unit_vectors(torch.tensor(own.encode(PICTURES))), atol=1e-5)
 
 
 def cached(monkeypatch, folder, source):
@@ -120,7 +120,7 @@ def test_qwen3_vl_embedding_is_the_state_of_the_last_token(tmp_path):
     def last(instruction, content, **more):
         text = f"<|im_start|>system\n{instruction}<|im_end|>\n<|im_start|>user\n{content}<|im_end|>\n<|im_start|>assistant\n"
         with torch.no_grad():
-            return unit(model(**family.processor(text=[text], return_tensors="pt", **more)).last_hidden_state[0, -1])
+            return unit_vectors(model(**family.processor(text=[text], return_tensors="pt", **more)).last_hidden_state[0, -1])
     for picture, vector in zip(PICTURES, seen):
         own = last("Represent the user's input.", "<|vision_start|><|image_pad|><|vision_end|>", images=[picture])
         assert torch.allclose(own, vector, atol=1e-5)

@@ -18,7 +18,7 @@ from tokenizers.pre_tokenizers import Split
 from conftest import ROOT
 from other_libraries import LATE
 from teran_nb.core.files import read_json, write_json
-from teran_nb.zoo.families import unit
+from teran_nb.zoo.families import unit_vectors
 from teran_nb.zoo.late import NeoMmeImages
 from teran_nb.zoo.opening import FAMILIES, family_of
 from teran_nb.zoo import regions_words
@@ -166,7 +166,7 @@ def test_surgery_is_the_second_path_of_the_paper(layers):
                 second = (own if second is None else second) + attended(block, v, v, v)
             own = own + attended(block, q, k, v)
             own = own + block.mlp(block.layer_norm2(own))
-        wanted = unit(model.visual_projection(vision.post_layernorm(second)))[:, 1:]
+        wanted = unit_vectors(model.visual_projection(vision.post_layernorm(second)))[:, 1:]
     found = FAMILIES["clip"](model, processor, tokenizer).pictures(PICTURES, "surgery").patches
     assert torch.allclose(torch.stack(found), wanted, atol=1e-5)
 
@@ -186,7 +186,7 @@ def vector_by_patches(family, picture, box):
         total = total + share*block.self_attn.v_proj(block.layer_norm1(state))
         covered = covered + share
     y = block.self_attn.out_proj(total/covered)
-    return unit(family.model.visual_projection(vision.post_layernorm(y + block.mlp(block.layer_norm2(y)))))
+    return unit_vectors(family.model.visual_projection(vision.post_layernorm(y + block.mlp(block.layer_norm2(y)))))
 
 
 def test_boxes_of_clip_by_restricted_attention(models):

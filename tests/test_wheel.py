@@ -14,11 +14,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
 LARGEST = 8_000_000 # bytes: 6.8 MiB of weights, 0.3 of code
 CODE = """
 import json, sys, teran_nb
-from teran_nb.measure.papers import TABLES, contents, published
+from teran_nb.measure.papers import TABLES, paper_tables, published
 row = published("teran-mrsw", "COCO 1K")
 dim = teran_nb.recipe("teran-both", scale="photos").network.dim
 alignment = teran_nb.load_model("flickr8k").align(sys.argv[1], "a red kite")
-print(json.dumps([teran_nb.__file__, str(TABLES), len(contents()), row["t2i_r1"], dim, alignment.words]))
+print(json.dumps([teran_nb.__file__, str(TABLES), len(paper_tables()), row["t2i_r1"], dim, alignment.words]))
 """
 
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Picture', 'Images', 'Sentences', 'Image', 'Pictures', 'match_captions', 'Collection', 'toy_collection',
-           'join_collections', 'toy_regions', 'place_name', 'as_images', 'region_counts', 'given_sentences']
+           'join_collections', 'toy_regions', 'numbered_name', 'as_images', 'region_counts', 'as_sentences']
 
 # %% ../../nbs/data/04_collection.ipynb #8a01d6f2
 import io, unicodedata
@@ -382,7 +382,7 @@ def _picture_path(image):
     if not path.exists(): path = project_path(image)
     return require_file(path)
 
-def place_name(
+def numbered_name(
     i:int, # Place among the images given, from 0
 ) -> str:
     "The name of a picture that has none."
@@ -395,9 +395,9 @@ def _as_image(image, i):
     if isinstance(image, (str,Path)):
         path = _picture_path(image)
         return Image(path.stem, path=path)
-    if isinstance(image, PIL.Image.Image): return Image(place_name(i), picture=image)
+    if isinstance(image, PIL.Image.Image): return Image(numbered_name(i), picture=image)
     if isinstance(image, np.ndarray) and image.dtype == np.uint8:
-        return Image(place_name(i), picture=to_rgb(PIL.Image.fromarray(image)))
+        return Image(numbered_name(i), picture=to_rgb(PIL.Image.fromarray(image)))
     raise TypeError("an image is given as an Image, as Regions, or as a picture (a path, a picture of "
                     f"Pillow, an array of uint8), not as {type(image).__name__}")
 
@@ -423,11 +423,11 @@ def region_counts(
     return np.diff(features.offsets)[[features.index[image_id] for image_id in images.image_ids]]
 
 # %% ../../nbs/data/04_collection.ipynb #14391dcf
-def given_sentences(
+def as_sentences(
     given:Sentences, # One sentence or many, or what has captions
 ) -> list[str]:
     "The texts of some sentences or captions."
-    if isinstance(given, str): return given_sentences([given])
+    if isinstance(given, str): return as_sentences([given])
     captions = getattr(given, "captions", given) # of a collection
     texts = getattr(captions, "texts", captions)
     if isinstance(texts, Iterable) and not isinstance(texts, (dict,set)): texts = list(texts)

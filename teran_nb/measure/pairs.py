@@ -25,7 +25,7 @@ from ..core.show import MarkdownRepr, markdown_table, progress
 from ..core.files import project_path, read_json, read_json_lines, user_path
 from ..data.captions import PICTURE_SUFFIXES
 from ..data.pictures import path_within, read_picture
-from ..data.collection import Collection, Image, Pictures, given_sentences, region_counts
+from ..data.collection import Collection, Image, Pictures, as_sentences, region_counts
 from ..data.words import matching_words
 from ..scenes.minimal_pairs import MinimalPair, MinimalPairs, is_drawn, scene_pairs
 from ..model.encoded import CaptionWords, Encoded
@@ -230,7 +230,7 @@ class WithoutContext(Encoder):
         offsets = np.cumsum([0,*region_counts(images)])
         return Encoded.of_images(images, Packed(encoded.parts.values, encoded.parts.offsets[offsets])) # without wholes
     def encode_captions(self, captions, batch_size=512, show_progress_bar=False):
-        texts = given_sentences(captions)
+        texts = as_sentences(captions)
         if not self.words:
             return self.model.encode_captions(texts, batch_size=batch_size, show_progress_bar=show_progress_bar)
         located = [matching_words(text) for text in texts] # `(word, start, end)` of each word of each text

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..core.config import one_of
 from ..data.features import Regions
-from ..data.collection import Collection, Image, Images, Sentences, as_images, given_sentences
+from ..data.collection import Collection, Image, Images, Sentences, as_images, as_sentences
 from ..data.provenance import Provenance
 from ..photos.extractors import Extractor, extract_picture
 from ..photos.extraction import rebuild_extractor
@@ -206,7 +206,7 @@ def align(self:Encoder,
     if not isinstance(image, Encoded):
         image = as_images(image) if self.info.finds_regions else self.with_regions(image)
         if len(image) == 1 and not self.info.finds_regions: warning = self.picture_warning(image[0].regions)
-    if not isinstance(sentence, Encoded): sentence = given_sentences(sentence)
+    if not isinstance(sentence, Encoded): sentence = as_sentences(sentence)
     if len(image) != 1 or len(sentence) != 1:
         raise TypeError(f"one picture is aligned with one sentence, and here are {len(image)} and {len(sentence)}; `similarity` "
                         "takes several")
@@ -250,7 +250,7 @@ def _check_encoder(encoder, images, captions):
         raise ValueError(f"{type(encoder).__name__} has no name or no fingerprint; caches and indexes tell encoders apart by "
                          "the fingerprint, so set both")
     one_of(encoder.info.reads, ("regions","pictures","both"), "value of info.reads")
-    images,captions = list(as_images(images)),given_sentences(captions)
+    images,captions = list(as_images(images)),as_sentences(captions)
     if len(images) < 2 or len(captions) < 2:
         raise ValueError(f"{len(images)} images and {len(captions)} captions show no batch; give at least two of each")
     sides = []

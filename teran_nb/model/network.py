@@ -27,7 +27,7 @@ from ..core.config import configuration, one_of
 from ..core.processes import seed_everything
 from ..core.show import progress
 from ..data.features import Regions
-from ..data.collection import Collection, Images, Sentences, as_images, given_sentences, region_counts
+from ..data.collection import Collection, Images, Sentences, as_images, as_sentences, region_counts
 from ..data.words import split_words, stop_words
 from ..photos.extractors import Extractor
 from ..photos.extraction import rebuild_extractor
@@ -324,7 +324,7 @@ def encode_captions(self:Network,
     show_progress_bar:bool=False, # Show a bar
 ) -> Encoded: # Named by the captions themselves
     "Encode the words of captions; a warning names captions without words."
-    tokens = self.text.tokenize(given_sentences(captions))
+    tokens = self.text.tokenize(as_sentences(captions))
     if self.config.stop_words: tokens = without_words(tokens, stop_words(self.config.stop_words))
     if self.head().needs_words: warn_wordless(tokens)
     def encode(rows):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..core.packed import length_mask
 from ..core.config import Count, Positive, configuration
 from ..data.features import Regions
-from ..photos.efficientnet import EfficientNet, class_names
+from ..photos.efficientnet import EfficientNet, imagenet_classes
 from .text import TextEncoder
 
 # %% ../../nbs/model/07_regions.ipynb #2d6cb3dc
@@ -101,7 +101,7 @@ class ClassPrior(nn.Module):
                              "regions.prior to ''")
         self.weight.copy_(classifier.weight)
         self.bias.copy_(classifier.bias)
-        self.names.copy_(text.sentence_vectors(class_names()))
+        self.names.copy_(text.sentence_vectors(imagenet_classes()))
     @torch.no_grad()
     def forward(self, features:Tensor) -> Tensor: # From `(..., features)` to unit vectors `(..., dim)`
         likeliest = F.linear(features, self.weight, self.bias).topk(min(10, len(self.names)), -1)

@@ -28,7 +28,7 @@ from ..core.config import Count, Positive, configuration, warn
 from ..core.show import progress
 from ..core.hub import load_from_hub, load_whole_model, loading, require_model_folder, require_rows, wheel_folder
 from ..data.words import make_tokenizer
-from ..data.collection import Sentences, given_sentences
+from ..data.collection import Sentences, as_sentences
 from .alignment import masked_mean
 from .encoded import CaptionWords
 
@@ -69,7 +69,7 @@ def tokenize(
     max_tokens:int=128, # Longest caption, special tokens included, at least 3
 ) -> Tokens: # With the characters of every word
     "Cut captions into tokens, and note the word of each token and the characters of each word."
-    texts = given_sentences(texts)
+    texts = as_sentences(texts)
     if not texts: return Tokens([], [], [], [])
     encoding = tokenizer(texts, truncation=False, verbose=False)
     cut = sum(len(ids) > max_tokens for ids in encoding["input_ids"])

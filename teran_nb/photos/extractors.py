@@ -27,7 +27,7 @@ from ..core.processes import pick_device
 from ..core.boxes import nms, roi_align, scale_boxes
 from ..data.pictures import read_picture, upright
 from ..data.features import Regions
-from ..scenes.descriptors import DESCRIPTOR_DIM, describe, windows
+from ..scenes.descriptors import DESCRIPTOR_DIM, describe, descriptor_windows
 from ..scenes.scenes import SCENES_EXTRACTOR
 from .vision import Backbone
 from .efficientnet import EfficientNet
@@ -153,7 +153,7 @@ class Descriptors:
     name, spec = SCENES_EXTRACTOR, ("descriptors",{})
     def extract(self, pictures:Sequence[Image.Image]) -> list[Regions]:
         "Windows and descriptors of each picture."
-        all_boxes = [windows(picture.size, self.max_regions) for picture in pictures]
+        all_boxes = [descriptor_windows(picture.size, self.max_regions) for picture in pictures]
         return [Regions("", describe(picture, boxes), boxes, picture.size) for picture,boxes in zip(pictures, all_boxes)]
 
 # %% ../../nbs/photos/03_extractors.ipynb #08eb91fb

@@ -26,7 +26,7 @@ from ..data.pictures import find_pictures, path_within, picture_size, read_pictu
 from ..data.caption_files import read_captions
 from ..data.features import Features
 from ..data.formats import source_files
-from ..data.convert import Source, convert
+from ..data.convert import PublishedFeatures, convert
 from ..data.collection import Collection, match_captions
 from ..scenes.scenes import example_pictures
 from .extractors import Extractor, build_extractor, model_files
@@ -185,7 +185,7 @@ def _convert(sources, files, work, show_progress_bar):
         write_json(sizes, _picture_sizes(files, sources.pattern))
     elif sizes and sizes != "unit": sizes = project_path(sizes)
     options = sources.feature_options | {k: str(v) for k,v in _files_in(sources.feature_options, "ids", "classes").items()}
-    source = Source(tuple(sources.feature_files), sources.format, sizes, sources.pattern, **options)
+    source = PublishedFeatures(tuple(sources.feature_files), sources.format, sizes, sources.pattern, **options)
     made_by = sources.made_by or f"foreign {source.format}"
     convert(source, work/"features", made_by, sources.bad, show_progress_bar=show_progress_bar)
 

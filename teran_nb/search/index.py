@@ -23,7 +23,7 @@ from ..core.config import checked, one_of, warn
 from ..core.show import progress
 from ..core.files import user_path
 from ..core.packed import Packed
-from ..data.collection import Collection, Image, Images, Sentences, as_images, given_sentences, place_name
+from ..data.collection import Collection, Image, Images, Sentences, as_images, as_sentences, numbered_name
 from ..data.pictures import find_pictures, read_tags
 from ..model.alignment import POOLINGS
 from ..model.encoded import Alignment, Encoded
@@ -185,7 +185,7 @@ def _sample_sentences(self:Index, sentences, regions):
         owner = torch.randint(len(regions), (_SAMPLE_SENTENCES,), generator=g)
         sets = [regions[i][torch.randint(len(regions[i]), (8,), generator=g)] for i in owner.tolist() if len(regions[i])]
         return Encoded(None, Packed.from_sets(sets))
-    texts = given_sentences(sentences) if len(sentences) else []
+    texts = as_sentences(sentences) if len(sentences) else []
     if len(texts) < _FEW_SENTENCES:
         ours = everyday_sentences()
         known = [text for text in ours if all(map(self.model.is_known, text.split()))]
@@ -251,7 +251,7 @@ def _addable(self:Index, images):
     images = as_images(images)
     if isinstance(images, Collection): return images
     for i,image in enumerate(images): # of two calls, the second would take its first picture for the stored one
-        if image.id == place_name(i) and image.path is None and image.regions is None:
+        if image.id == numbered_name(i) and image.path is None and image.regions is None:
             raise ValueError(f"{image.id} has no name, by which the index would know it; give its file, or "
                              "Image('a name', picture=picture)")
     return images

@@ -17,7 +17,7 @@ from ..core.files import project_path, require_space
 from ..core.processes import pick_device
 from ..model.alignment import POOLINGS
 from ..measure.retrieval import PROTOCOLS
-from .datasets import WORLDS, description
+from .datasets import WORLDS, data_description
 from .runs import Run, model_folders, require_same_run, run_folder, trained_world
 
 # %% ../../nbs/training/06_parameters.ipynb #437f01e3
@@ -120,5 +120,5 @@ def check_parameters(
     given["data"] = {"world": world} | given["data"]
     if resume:
         now = {name: value for name,value in given["data"].items() if name in ("captions","world")}
-        require_same_run(Run(run_folder(output, resume=resume)), data=description(data, **now))
+        require_same_run(Run(run_folder(output, resume=resume)), data=data_description(data, **now))
     return SimpleNamespace(**given, others=options)

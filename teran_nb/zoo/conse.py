@@ -16,7 +16,7 @@ from torch import Tensor
 from ..core.config import configuration
 from ..core.packed import Packed
 from ..core.files import digest
-from ..data.collection import Images, Sentences, given_sentences
+from ..data.collection import Images, Sentences, as_sentences
 from ..photos.efficientnet import EfficientNet
 from ..photos.extractors import Extractor, Windows
 from ..model.encoded import Encoded
@@ -71,7 +71,7 @@ class Conse(Encoder):
     @torch.no_grad()
     def encode_captions(self, captions:Sentences, batch_size:int=512, show_progress_bar:bool=False) -> Encoded:
         "Each word as the sentence encoder reads it, and the sentence."
-        texts = given_sentences(captions)
+        texts = as_sentences(captions)
         tokens = self.text.tokenize(texts)
         wholes = [torch.zeros(0, self.text.dim)]
         sets = [Packed(wholes[0], [0])]

@@ -24,7 +24,7 @@ from ..core.files import digest, file_stamps, home, project_path, user_path
 from ..core.config import Positive, configuration, one_of, override, warn
 from ..core.processes import pick_device
 from ..core.show import progress
-from ..data.collection import Collection, Image, Images, Sentences, as_images, given_sentences
+from ..data.collection import Collection, Image, Images, Sentences, as_images, as_sentences
 from ..data.words import stop_words
 from ..photos.detectors import Detector
 from ..photos.extractors import Windows
@@ -35,7 +35,7 @@ from ..model.encoder import Encoder, EncoderInfo, require_options, require_reran
 from ..model.heads import reranked
 from ..model.saving import load_or_encode
 from .regions_words import (
-    PROMPT_TEMPLATES, boxes_of_picture, caption_words, feature_surgery, prompt_vectors, roi_box_vectors, token_words, window_boxes)
+    PROMPT_TEMPLATES, boxes_of_picture, caption_words, feature_surgery, prompt_vectors, roi_box_vectors, token_words, crop_windows)
 from .families import Family
 from .opening import family_of
 
@@ -60,7 +60,7 @@ class DualConfig:
     phrases:Annotated[tuple[str,...], _OneOrMore]=() # Phrases that are one word wherever they stand
     stop_words:str="" # Words that are left out: `nltk`, or a text file with one word a line; empty for none
     feature_surgery:bool=False # Take off each word what all words of the sentence share, in `align` only
-    scales:Annotated[tuple[Positive,...], Field(min_length=1), _OneOrMore]=(1,2) # Scales of windows, as of `window_boxes`
+    scales:Annotated[tuple[Positive,...], Field(min_length=1), _OneOrMore]=(1,2) # Scales of windows, as of `crop_windows`
     def __post_init__(self):
         one_of(self.pooling, POOLINGS, "pooling", registered=True)
         for template in self.templates:
@@ -183,7 +183,7 @@ def _find_boxes(self:DualEncoder, images:list[Image], pictures:list[PIL.Image.Im
 @patch
 def _windows(self:DualEncoder, picture:PIL.Image.Image, batch_size:int):
     "Vector of a picture, and vectors and boxes of the patches of all its windows."
-    windows = window_boxes(picture.size, self.config.scales)
+    windows = crop_windows(picture.size, self.config.scales)
     patches = []
     boxes = []
     for i in range(0, len(windows), batch_size):
@@ -301,7 +301,7 @@ def encode_captions(self:DualEncoder,
     show_progress_bar:bool=False, # Show a bar
 ) -> Encoded: # Named by the captions themselves
     "Encode captions; a warning names those whose ends the model does not read."
-    texts = given_sentences(captions)
+    texts = as_sentences(captions)
     if not texts: return Encoded.of_captions([], Packed(torch.zeros(0, self.family.dim), [0]), [])
     cut = self.family.cut_off(texts) if len(texts) > 1 else [] # the alignment tells it of a single one
     if cut:

@@ -18,7 +18,7 @@ from transformers import BatchFeature, CLIPImageProcessorPil, PreTrainedModel
 from transformers.processing_utils import ImagesKwargs
 
 from ..data.pictures import to_rgb
-from .families import Family, PictureVectors, SentenceVectors, patch_boxes, trim_span, unit
+from .families import Family, PictureVectors, SentenceVectors, patch_boxes, trim_span, unit_vectors
 
 # %% ../../nbs/zoo/07_late.ipynb #b95a1a0c
 class LateNetwork(nn.Module):
@@ -145,7 +145,7 @@ def pictures(self:LateFamily,
                              f"than {self.max_aspect_ratio} times the shorter one; cut the picture into parts")
     batch = self.picture_inputs([to_rgb(p) for p in pictures])
     inputs = {key: x for key,x in batch.items() if key != "grids"}
-    vectors = unit(self.model(**self.to_device(inputs)).embeddings)
+    vectors = unit_vectors(self.model(**self.to_device(inputs)).embeddings)
     for i,picture in enumerate(pictures):
         grid,order = self.layout(batch, i)
         is_patch = batch["input_ids"][i] == self.image_token_id
@@ -170,7 +170,7 @@ def sentences(self:LateFamily,
     self.require_plain(texts)
     batch,start = self.sentence_inputs(list(texts))
     spans = batch.pop("offset_mapping").tolist()
-    vectors = unit(self.model(**self.to_device(batch)).embeddings)
+    vectors = unit_vectors(self.model(**self.to_device(batch)).embeddings)
     for i,text in enumerate(texts):
         real = batch["attention_mask"][i].bool()
         own_spans = (torch.tensor(spans[i]) - start).clamp(0, len(text)).tolist()

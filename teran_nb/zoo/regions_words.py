@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DENSE', 'PROMPT_TEMPLATES', 'nearness', 'DenseMode', 'dense_attention', 'Block', 'CallRecorder', 'dense_states',
-           'patch_shares', 'box_states', 'roi_box_vectors', 'boxes_of_picture', 'window_boxes', 'word_spans',
+           'patch_shares', 'box_states', 'roi_box_vectors', 'boxes_of_picture', 'crop_windows', 'word_spans',
            'caption_words', 'prompt_vectors', 'feature_surgery', 'token_words']
 
 # %% ../../nbs/zoo/04_regions_words.ipynb #6bff6fec
@@ -192,7 +192,7 @@ def boxes_of_picture(
     return boxes
 
 # %% ../../nbs/zoo/04_regions_words.ipynb #c183dcd9
-def window_boxes(
+def crop_windows(
     size:tuple[int,int], # Width and height of the picture, pixels
     scales:Sequence[int]=(1,2), # 1 is the whole picture; at scale s a window has 1/s of both sides
 ) -> list[tuple[int,int,int,int]]: # Pixels `(x1,y1,x2,y2)`; the whole picture first

@@ -19,7 +19,7 @@ from transformers import CLIPConfig, CLIPTextModelWithProjection, PreTrainedMode
 
 from ..data.pictures import to_rgb
 from .regions_words import Block, CallRecorder, patch_shares
-from .families import DualFamily, Family, PictureVectors, SentenceVectors, patch_boxes, unit
+from .families import DualFamily, Family, PictureVectors, SentenceVectors, patch_boxes, unit_vectors
 
 # %% ../../nbs/zoo/08_relatives.ipynb #9fb8c2ca
 class MetaClip2Family(DualFamily):
@@ -259,8 +259,8 @@ class TimmFamily(DualFamily):
         box_vectors = []
         for i,picture_boxes in enumerate(regions):
             shares = patch_shares(picture_boxes, boxes[i]).to(cells)
-            box_vectors.append(unit(self.to_text(shares @ cells[i])))
-        return PictureVectors(unit(self.model.trunk.forward_head(states)), [*unit(self.to_text(cells))], grids, boxes, box_vectors)
+            box_vectors.append(unit_vectors(self.to_text(shares @ cells[i])))
+        return PictureVectors(unit_vectors(self.model.trunk.forward_head(states)), [*unit_vectors(self.to_text(cells))], grids, boxes, box_vectors)
     def read_tokens(self, batch:dict) -> tuple[Tensor,Tensor]:
         mask = batch["attention_mask"].bool()
         if not self.model.config.causal: # every place is read, padding as the number 0
@@ -292,7 +292,7 @@ class QwenEmbeddingFamily(Family):
         batch = self.processor(padding="longest", return_tensors="pt", **inputs)
         states = self.model(**self.to_device(batch)).last_hidden_state
         last = batch["attention_mask"].cumsum(1).argmax(1) # wherever the padding stands
-        return unit(states[torch.arange(len(states)),last.to(self.device)])
+        return unit_vectors(states[torch.arange(len(states)),last.to(self.device)])
     @torch.no_grad()
     def pictures(self, pictures:Sequence[Image.Image], dense:str="auto") -> PictureVectors:
         "Encode pictures."

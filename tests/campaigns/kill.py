@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from teran_nb.core.processes import seed_everything
 from teran_nb.core.files import digest, read_json, write_json
-from teran_nb.data.convert import Source, convert
+from teran_nb.data.convert import PublishedFeatures, convert
 from teran_nb.data.features import Features, FeatureWriter
 from teran_nb.training.learner import Learner
 from teran_nb.training.recipe import TrainConfig
@@ -66,7 +66,7 @@ def json_state(folder):
 
 def converting(folder, inputs):
     if not (folder / "store").exists():
-        convert(Source(inputs / "foreign"), folder / "store", "toy", show_progress_bar=False)
+        convert(PublishedFeatures(inputs / "foreign"), folder / "store", "toy", show_progress_bar=False)
 
 
 def store_state(folder):

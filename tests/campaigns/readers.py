@@ -25,7 +25,7 @@ from teran_nb.core.packed import Packed
 from teran_nb.data.caption_files import read_captions
 from teran_nb.data.captions import Captions, Link
 from teran_nb.data.collection import Collection
-from teran_nb.data.convert import Source, convert, read_class_names, read_sizes
+from teran_nb.data.convert import PublishedFeatures, convert, read_class_names, read_sizes
 from teran_nb.photos.duplicates import find_duplicates
 from teran_nb.data.features import FeatureWriter, Features, Regions
 from teran_nb.measure.judgement import read_judgements
@@ -138,7 +138,7 @@ def converted(path, **options):
         out = folder.parent / "store"
         shutil.rmtree(out, ignore_errors=True)
         shutil.rmtree(folder.parent / ".store.unfinished", ignore_errors=True)
-        convert(Source(folder / path, **{k: v(folder) if callable(v) else v for k, v in options.items()}), out, "toy", show_progress_bar=False)
+        convert(PublishedFeatures(folder / path, **{k: v(folder) if callable(v) else v for k, v in options.items()}), out, "toy", show_progress_bar=False)
         return Features(out).verify()
     return read
 
