@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PROTOCOLS', 'ranking', 'Ranks', 'ranks', 'recall_at_k', 'Protocol', 'named_protocol', 'folds', 'ndcg_at_k',
-           'NdcgRule', 'several_right', 'coco_judgements', 'retrieval', 'chance', 'chance_bound']
+           'NdcgRule', 'coco_judgements', 'retrieval', 'chance', 'chance_bound']
 
 # %% ../../nbs/measure/03_retrieval.ipynb #8461cbe0
 import re
@@ -167,7 +167,7 @@ class NdcgRule:
     def __str__(self): return f"{self.gains} gains, i2t over {self.i2t_queries} queries"
 
 # %% ../../nbs/measure/03_retrieval.ipynb #d05a31d1
-def several_right(
+def _several_right(
     ranking:np.ndarray, # Candidates of every query from best to worst, `(queries, k)`
     right:dict, # Row of a query to the rows of its right candidates; queries without an entry do not count
 ) -> dict: # `map_at_r`, `rprecision`, `r1`, `r5`, `r10`, each in [0,1]
@@ -221,7 +221,7 @@ def _measure_judged(sim, judgements):
     for direction,query_sim in (("t2i",sim.T), ("i2t",sim)):
         first = ranking(query_sim, 50).numpy() # PMRP counts no more
         for name,right in judgements.items():
-            measured = several_right(first, right[direction])
+            measured = _several_right(first, right[direction])
             metrics |= {f"{direction}_{name}_{metric}": measured[metric] for metric in _JUDGED[name]}
     for name in [name for name in metrics if name.startswith("t2i_")]:
         metrics[name[4:]] = (metrics[name] + metrics[f"i2t_{name[4:]}"])/2
