@@ -153,7 +153,7 @@ def _cure_of_names(captions, image_ids):
     available = set(image_ids)
     unknown = [name for name in captions.image_ids if name not in available]
     if not unknown: return ""
-    twins = [image_id for image_id in image_ids if Path(image_id).name == Path(unknown[0]).name]
+    twins = [image_id for image_id in image_ids if image_id.endswith(f"/{unknown[0]}")]
     if len(twins) > 1: return f"; {unknown[0][:100]} may mean {some_names(twins)}: write its folder too"
     return r"; if the names differ, give `pattern`, a regular expression for the part that both share, such as '_(\d+)$'"
 
