@@ -178,7 +178,9 @@ def match_captions(
     if len(indices) == len(captioned): return captions
     lacking = [image_id[:100] for image_id in captioned if image_id not in available]
     problem = f"have captions and no {what}, such as {', '.join(lacking[:3])}"
-    if missing == "refuse": raise ValueError(f"{len(lacking):,} images {problem}; missing='drop' leaves them out")
+    if missing == "refuse":
+        raise ValueError(f"{len(lacking):,} images {problem}; missing='drop' leaves them out, in a workflow "
+                         "-y 'options: {missing: drop}'")
     warn(f"left out {len(lacking):,} images that {problem}")
     return captions.select(indices)
 
