@@ -381,6 +381,7 @@ def _picture_path(image):
     "The path of a picture, in the caller's folder or the project's."
     path = user_path(image)
     if not path.exists(): path = project_path(image)
+    if path.is_dir(): raise IsADirectoryError(f"{path} is a folder, and a picture is needed; load_data({str(image)!r}) gives all pictures of a folder")
     return require_file(path)
 
 def place_name(
