@@ -338,10 +338,20 @@ def toy_collection(
     return Collection(Features(folder/"features"), captions, name="toy")
 
 # %% ../../nbs/data/04_collection.ipynb #c0113c71
+def _require_different(collections):
+    "Refuse an image id that two collections share; their picture files are named where there are any."
+    counts = Counter(chain.from_iterable(part.features.image_ids for part in collections))
+    repeated = [image_id for image_id,count in counts.items() if count > 1]
+    if not repeated: return
+    places = [str(part.picture_path(repeated[0]) or part.features.path) for part in collections if repeated[0] in part.features.index]
+    raise ValueError(f"{len(repeated):,} images are in several collections, such as {repeated[0]!r}: {places[0]} and {places[1]}; "
+                     "give the images of each collection names of their own")
+
 def join_collections(
     collections:Sequence[Collection], # At least one, with different images and features of one extractor
 ) -> Collection: # All images of the first, then all of the second, and so on
     "Read several collections as one."
+    _require_different(collections)
     features = join_features([collection.features for collection in collections])
     tables = [collection.captions for collection in collections]
     def joined(column):
