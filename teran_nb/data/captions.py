@@ -217,7 +217,8 @@ def resized(self:Captions,
 
 # %% ../../nbs/data/00_captions.ipynb #55dc4ca9
 PICTURE_SUFFIXES = ( # endings of picture files, in any case
-    ".png",".jpg",".jpeg",".webp",".jfif",".gif",".bmp",".tif",".tiff",".ppm",".pgm",".heic",".heif",".avif")
+    ".png",".apng",".jpg",".jpeg",".jpe",".jfif",".mpo",".webp",".gif",".bmp",".tif",".tiff",".pbm",".pgm",".ppm",".pnm",
+    ".heic",".heif",".avif")
 
 def image_name(
     name:str|int, # Name of a picture, with or without folders and ending
