@@ -217,7 +217,8 @@ def resized(self:Captions,
 
 # %% ../../nbs/data/00_captions.ipynb #55dc4ca9
 PICTURE_SUFFIXES = ( # endings of picture files, in any case
-    ".png",".jpg",".jpeg",".webp",".jfif",".gif",".bmp",".tif",".tiff",".ppm",".pgm",".heic",".heif",".avif")
+    ".png",".apng",".jpg",".jpeg",".jpe",".jfif",".mpo",".webp",".gif",".bmp",".tif",".tiff",".pbm",".pgm",".ppm",".pnm",
+    ".heic",".heif",".avif")
 
 def image_name(
     name:str|int, # Name of a picture, with or without folders and ending
@@ -280,7 +281,27 @@ class NameIndex:
             image_id = table.get(form)
             by_pattern = self.pattern and level == 5
             if image_id is not None and (by_pattern or _folders_agree(name, image_id)): return level,image_id
-        return len(self._tables),None
+        return len(self._tables),self._by_folders(name)
+
+    @cached_property
+    def _ends(self):
+        "For each end of a path, such as anna/img_1 of 2019/anna/img_1, the image that has it; None where several have."
+        ends = {}
+        for image_id in self.image_ids:
+            parts = image_name(image_id).casefold().split("/")
+            for n in range(len(parts)):
+                end = "/".join(parts[n:])
+                ends[end] = None if end in ends else image_id
+        return ends
+
+    def _by_folders(self, name):
+        "Where several images have this file name, the one whose path has the longest end in common with the name."
+        path = image_name(name).casefold()
+        if path in self._ends: return self._ends[path]
+        while "/" in path:
+            path = path.partition("/")[2]
+            if image_id := self._tables[2].get(path): return image_id # the path of one image
+        return None
 
 # %% ../../nbs/data/00_captions.ipynb #e905e31f
 @patch

@@ -178,7 +178,9 @@ def match_captions(
     if len(indices) == len(captioned): return captions
     lacking = [image_id[:100] for image_id in captioned if image_id not in available]
     problem = f"have captions and no {what}, such as {', '.join(lacking[:3])}"
-    if missing == "refuse": raise ValueError(f"{len(lacking):,} images {problem}; missing='drop' leaves them out")
+    if missing == "refuse":
+        raise ValueError(f"{len(lacking):,} images {problem}; missing='drop' leaves them out, in a workflow "
+                         "-y 'options: {missing: drop}'")
     warn(f"left out {len(lacking):,} images that {problem}")
     return captions.select(indices)
 
@@ -337,10 +339,20 @@ def toy_collection(
     return Collection(Features(folder/"features"), captions, name="toy")
 
 # %% ../../nbs/data/04_collection.ipynb #c0113c71
+def _require_different(collections):
+    "Refuse an image id that two collections share; their picture files are named where there are any."
+    counts = Counter(chain.from_iterable(part.features.image_ids for part in collections))
+    repeated = [image_id for image_id,count in counts.items() if count > 1]
+    if not repeated: return
+    places = [str(part.picture_path(repeated[0]) or part.features.path) for part in collections if repeated[0] in part.features.index]
+    raise ValueError(f"{len(repeated):,} images are in several collections, such as {repeated[0]!r}: {places[0]} and {places[1]}; "
+                     "give the images of each collection names of their own")
+
 def join_collections(
     collections:Sequence[Collection], # At least one, with different images and features of one extractor
 ) -> Collection: # All images of the first, then all of the second, and so on
     "Read several collections as one."
+    _require_different(collections)
     features = join_features([collection.features for collection in collections])
     tables = [collection.captions for collection in collections]
     def joined(column):
@@ -380,6 +392,7 @@ def _picture_path(image):
     "The path of a picture, in the caller's folder or the project's."
     path = user_path(image)
     if not path.exists(): path = project_path(image)
+    if path.is_dir(): raise IsADirectoryError(f"{path} is a folder, and a picture is needed; load_data({str(image)!r}) gives all pictures of a folder")
     return require_file(path)
 
 def numbered_name(

@@ -42,7 +42,8 @@ def path_within(
 
 # %% ../../nbs/data/01_pictures.ipynb #d85d51aa
 UNREAD_SUFFIXES = ( # endings of pictures in formats that are not read here, in any case
-    ".cr2",".cr3",".nef",".arw",".dng",".raf",".orf",".rw2",".jxl",".jp2",".psd",".svg")
+    ".cr2",".cr3",".nef",".nrw",".arw",".dng",".raf",".orf",".rw2",".pef",".srw", # of cameras
+    ".jxl",".jp2",".jpf",".jpx",".j2k",".j2c",".jpc",".psd",".xcf",".svg",".eps",".ico",".qoi",".tga",".pcx",".dds",".dib",".exr")
 
 @cache # once in each process that reads pictures
 def _register_heif():
@@ -85,10 +86,18 @@ def _why_left_out(path):
     try:
         if path.is_symlink() and path.is_dir(): return "link to a folder, which is not followed; copy the folder here"
         if not path.is_file(): return "no file, or a link to one that is not there"
+        if not path.suffix: return "its name has no ending; add .jpg or .png"
     except PermissionError: return "may not be read by this user; change its permissions"
     try: str(path).encode()
     except UnicodeEncodeError: return "its name is not UTF-8; rename it"
     return _why_unread(path.suffix.lower())
+
+def _is_unnamed_picture(path):
+    "Whether a file without an ending is a picture."
+    try:
+        if path.suffix or not path.is_file(): return False
+        with open_image(path): return True
+    except Exception: return False # decoders raise any error on files that are no pictures
 
 def find_pictures(
     folder:str|Path, # Searched with all folders below it; hidden files and folders are left out
@@ -109,7 +118,8 @@ def find_pictures(
         folders[:] = [name for name in folders if not name.startswith(".")]
         paths += [Path(place, name) for name in folders if Path(place, name).is_symlink()]
         endings = (*PICTURE_SUFFIXES,*UNREAD_SUFFIXES)
-        paths += [Path(place, name) for name in names if name[0] != "." and Path(name).suffix.lower() in endings]
+        files = [Path(place, name) for name in names if name[0] != "."]
+        paths += [path for path in files if path.suffix.lower() in endings or _is_unnamed_picture(path)]
     pictures = {}
     for path in sorted(paths):
         image_id = path.relative_to(folder).with_suffix("").as_posix()

@@ -124,19 +124,22 @@ def _read_captions(sources, image_ids, usable=None):
             captions = match_captions(captions, image_ids, sources.missing, needed)
             if sources.held_out: captions = captions.hold_out(sources.held_out, sources.seed)
         except ValueError as e: raise ValueError(f"{path}: {e}{_cure_of_names(captions, image_ids)}") from None
+        captioned = set(captions.image_ids)
         if usable is not None: captions = match_captions(captions, usable, "drop", needed)
     notes = [(path.name, str(message.message).removeprefix(f"{path}: ")) for message in messages]
-    captioned = set(captions.image_ids)
-    uncaptioned = [image_id for image_id in (image_ids if usable is None else usable) if image_id not in captioned]
+    uncaptioned = [image_id for image_id in image_ids if image_id not in captioned]
     if uncaptioned:
-        notes.append((path.name, f"{len(uncaptioned):,} images have no captions, such as {some_names(uncaptioned)}"))
+        note = (f"{len(uncaptioned):,} images have no captions, such as {some_names(uncaptioned)}, and are left out; to search "
+                "them too, prepare without captions, as the workflow mine and `Index.add` do")
+        notes.append((path.name,note))
     for split,count in sources.held_out.items():
         n = captions.splits.count(split)
         if n < count: notes.append((path.name, f"{n:,} of the {count:,} images drawn for {split} have {needed}"))
     if captions.splits is None:
         tenth = max(1, len(captions.image_ids)//10)
         note = ("no splits, so no model can be trained; name the split of each image (in a .csv in a column split: train, "
-                f"val, test), or draw them by held_out={{'val': {tenth}, 'test': {tenth}}}")
+                "val, test)")
+        if len(captions.image_ids) > 2: note += f", or draw them by held_out={{'val': {tenth}, 'test': {tenth}}}"
         notes.append((path.name,note))
     return captions,notes
 
@@ -150,7 +153,7 @@ def _cure_of_names(captions, image_ids):
     available = set(image_ids)
     unknown = [name for name in captions.image_ids if name not in available]
     if not unknown: return ""
-    twins = [image_id for image_id in image_ids if Path(image_id).name == Path(unknown[0]).name]
+    twins = [image_id for image_id in image_ids if image_id.endswith(f"/{unknown[0]}")]
     if len(twins) > 1: return f"; {unknown[0][:100]} may mean {some_names(twins)}: write its folder too"
     return r"; if the names differ, give `pattern`, a regular expression for the part that both share, such as '_(\d+)$'"
 
@@ -158,8 +161,7 @@ def _cure_of_names(captions, image_ids):
 def _extract(sources, files, work, extractor, batch_size, workers, device, show_progress_bar):
     "Features of the chosen pictures."
     captions,notes = _read_captions(sources, files)
-    if notes and captions.splits is None: # said now, because the work takes long
-        warn(": ".join(notes[-1])) # at the call of `prepare`
+    for note in notes: warn(": ".join(note)) # at the call of `prepare`, because the work takes long
     extractor = extractor or build_extractor(sources.extractor, sources.extractor_settings, device)
     chosen = [captions.image_ids[i] for i in chosen_images(sources, captions.image_ids, captions.splits)]
     extract_folder(

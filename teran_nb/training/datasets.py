@@ -6,6 +6,7 @@
 __all__ = ['WORLDS', 'data_description', 'photographs', 'load_data', 'scene_relevance']
 
 # %% ../../nbs/training/03_datasets.ipynb #58910691
+import re, warnings
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -55,7 +56,11 @@ def _collection_of_pictures(path, captions, missing):
     captions = captions or str(captions_beside(path) or "")
     sources = Sources(path, captions, extractor="windows:efficientnet-lite2", missing=missing)
     key = digest([sources_digest(replace(sources, captions="")),captions])[:16] # a corrected caption keeps the features
-    made = prepare(sources, home()/"collections"/key/path.name)
+    with warnings.catch_warnings():
+        if captions: warnings.filterwarnings("ignore", f"{re.escape(Path(captions).name)}: ") # these are its notes
+        made = prepare(sources, home()/"collections"/key/path.name)
+    for file,note in made.manifest["notes"]:
+        if not note.startswith("no splits"): warn(f"{file}: {note}") # a training says it
     if made.left_out:
         name,reason = next(iter(made.left_out.items()))
         warn(f"left out {len(made.left_out):,} files or rows of {path}, such as {name}: {reason}")
