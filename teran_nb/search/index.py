@@ -479,6 +479,32 @@ def _conditions(self:Index, where):
         raise ValueError(f"no image has a column {missing[0]!r}; known are {names}")
     return conditions
 
+@patch
+def _check_kinds(self:Index, conditions):
+    "Refuse text for a column of numbers, and numbers for one of text (ValueError), as the first stored images tell."
+    some = next(self.backend.scroll(with_vectors=False), [])[:256]
+    payloads = [image.payload for image in self.backend.read([image.image_id for image in some], False)]
+    for column,wanted in conditions.items():
+        held = []
+        for payload in payloads:
+            value = payload.get(column)
+            held += value if isinstance(value, list) else [] if value is None else [value]
+        holds_text,asks_text = ({isinstance(each, str) for each in values} for values in (held,wanted))
+        if (holds_text,asks_text) == ({False},{True}):
+            raise ValueError(f"column {column!r} holds numbers, such as {held[0]!r}, not text; give a number, or a range (least, most)")
+        if (holds_text,asks_text) == ({True},{False}):
+            raise ValueError(f"column {column!r} holds text, such as {held[0]!r}, not numbers; give a text")
+
+@patch
+def _why_none(self:Index, question, where, conditions):
+    "Why a search finds no image, for its reader."
+    if not len(self): return "The index is empty; add images: index.add(images)."
+    if not all(conditions.values()) or not self.backend.count(conditions): # an empty list allows no image
+        self._check_kinds(conditions)
+        return f"No image fulfils where={dict(where)}."
+    if not question.caption.names[0].strip(): return "The sentence is empty."
+    return "" if len(question.caption.parts.values) else f"The model reads no word of “{question.caption.names[0]}”."
+
 # %% ../../nbs/search/07_index.ipynb #9605c2af
 @patch
 def _captions(self:Index, sentences):
@@ -636,8 +662,9 @@ def search(self:Index,
     reads_pairs = self._reads_pairs(top, pooling, rerank)
     conditions = self._conditions(where)
     question = self._question(sentence, without, pooling)
-    if self.layout is None or not all(conditions.values()): return Hits([], []) # an empty list allows no image
-    images = self._ranked(question, top, rerank, reads_pairs, conditions)
+    is_possible = self.layout is not None and all(conditions.values())
+    images = self._ranked(question, top, rerank, reads_pairs, conditions) if is_possible else []
+    if not images: return Hits([], [], note=self._why_none(question, where, conditions))
     known = {image.image_id: image for image in images} if top else {}
     wanted,other = split_without(question.caption.names[0])
     note = f"To leave out what shows it: search({wanted!r}, without={other!r})" if other else ""
