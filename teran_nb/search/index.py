@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL.Image
 import torch
 import torch.nn.functional as F
 from fastcore.basics import chunked, patch
@@ -24,7 +25,7 @@ from ..core.show import progress
 from ..core.files import user_path
 from ..core.packed import Packed
 from ..data.collection import Collection, Image, Images, Sentences, as_images, given_sentences, place_name
-from ..data.pictures import find_pictures, read_tags
+from ..data.pictures import PICTURE_SUFFIXES, find_pictures, read_tags
 from ..model.alignment import POOLINGS
 from ..model.encoded import Alignment, Encoded
 from ..model.encoder import Encoder
@@ -452,6 +453,10 @@ def __getitem__(self:Index,
     return self._encoded(self._read(names, strict=True))
 
 # %% ../../nbs/search/07_index.ipynb #2c8aa5f0
+def _check_top(top):
+    "Refuse a negative number of images (ValueError)."
+    if top < 0: raise ValueError(f"top={top} is no number of images; give 10, or 0 for all that are compared")
+
 @patch
 def _reads_pairs(self:Index, top, pooling, rerank):
     "Whether the model scores pairs itself; a search that the model cannot answer is refused (ValueError)."
@@ -523,11 +528,19 @@ def _captions(self:Index, sentences):
                          f"the words have {captions.parts.dim}; encode both with the same model")
     return replace(captions, parts=captions.parts.to("cpu", torch.float32), whole=whole)
 
+def _as_asked(given):
+    "A picture as an `Image`, other questions as they are; text that names a picture file is refused (ValueError)."
+    if isinstance(given, (Path,PIL.Image.Image)): return as_images(given)[0]
+    if isinstance(given, str) and Path(given).suffix.lower() in PICTURE_SUFFIXES and user_path(given).is_file():
+        raise ValueError(f"{given!r} is a file, which would be read as a sentence; search by the picture: index.search(Path({given!r}))")
+    return given
+
 @patch
 def _question(self:Index, asked, without, pooling):
     "What is asked, and what should not be shown, each as one caption."
-    weights = dict(asked) if isinstance(asked, Mapping) else {asked: 1}
-    if not isinstance(without, str) or without: weights[without] = -1
+    weights = dict(asked) if isinstance(asked, Mapping) else {_as_asked(asked): 1}
+    weights = {_as_asked(each): weight for each,weight in weights.items()}
+    if not isinstance(without, str) or without: weights[_as_asked(without)] = -1
     weighted = [(self._captions(each), weight) for each,weight in weights.items()]
     wanted = [(caption,weight) for caption,weight in weighted if weight > 0]
     unwanted = [(caption,-weight) for caption,weight in weighted if weight < 0]
@@ -647,17 +660,18 @@ _OLD = 60 # Seconds after which a search reads again what another process may ha
 
 @patch
 def search(self:Index,
-    sentence:str|Encoded|Image|Mapping, # A sentence or a picture; several of them with the weight of each
+    sentence:str|Encoded|Image|Path|PIL.Image.Image|Mapping, # A sentence or a picture; several of them with the weight of each
     top:int=10, # Images of the answer; 0: `compared` images, by the engine's own scores
     where:Mapping|None=None, # Columns and what they must hold: a value, a list of values, or a range `(least, most)`
     pooling:str="", # Ranks by the alignment pooled so; by the model's own score when empty
     rerank:int=0, # Images that a cross-encoder scores itself, at least `top`
-    without:str|Encoded|Image="", # What the images should not show, like a weight of -1
+    without:str|Encoded|Image|Path|PIL.Image.Image="", # What the images should not show, like a weight of -1
 ) -> Hits:
     "The best images of a sentence; equal ones in the order in which they were added."
-    if not isinstance(sentence, (str,Encoded,Image,Mapping)):
+    if not isinstance(sentence, (str,Encoded,Image,Path,PIL.Image.Image,Mapping)):
         raise TypeError(f"an index is searched by one sentence, not by {type(sentence).__name__}; `ask(model, index, "
-                        "sentences)` takes several")
+                        "sentences)` takes several, and a picture is an Image, a Path, or a picture of Pillow")
+    _check_top(top)
     self.backend.refresh(_OLD if self.layout else 0)
     reads_pairs = self._reads_pairs(top, pooling, rerank)
     conditions = self._conditions(where)
@@ -778,6 +792,7 @@ def ask(
         model,captions = images.model,images._captions(sentences)
         hits = [images.search(captions[[j]], top, None, pooling, rerank, without) for j in range(len(captions.names))]
     else:
+        _check_top(top)
         model.check_rerank(rerank, pooling)
         if not isinstance(images, Encoded): images = model.encode_images(images)
         captions = sentences if isinstance(sentences, Encoded) else model.encode_captions(sentences)
