@@ -538,8 +538,8 @@ def _as_asked(given):
 @patch
 def _question(self:Index, asked, without, pooling):
     "What is asked, and what should not be shown, each as one caption."
-    weights = dict(asked) if isinstance(asked, Mapping) else {_as_asked(asked): 1}
-    weights = {_as_asked(each): weight for each,weight in weights.items()}
+    weighted = asked.items() if isinstance(asked, Mapping) else [(asked,1)]
+    weights = {_as_asked(each): weight for each,weight in weighted}
     if not isinstance(without, str) or without: weights[_as_asked(without)] = -1
     weighted = [(self._captions(each), weight) for each,weight in weights.items()]
     wanted = [(caption,weight) for caption,weight in weighted if weight > 0]
