@@ -10,7 +10,7 @@ import filecmp, re, time, warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -172,6 +172,14 @@ def _date_taken(
     date = re.match(r"(\d{4}):(\d\d):(\d\d)", str(text))
     return int("".join(date.groups())) if date else None
 
+def _folders(
+    image:Image, # With a file
+) -> list[str]: # Of a file that was added alone, the name of its folder
+    "The name of the folder that was added, and the paths in it of the folders above a picture."
+    is_below = image.path.with_suffix("").as_posix().endswith(f"/{image.id}")
+    inside = [folder.as_posix() for folder in PurePosixPath(image.id).parents][-2::-1] if is_below else []
+    return [image.path.absolute().parents[len(inside)].resolve().name,*inside]
+
 # %% ../../nbs/search/07_index.ipynb #02be55cf
 _SAMPLE_IMAGES = 8192 # Images that the first stage is learned from
 _SAMPLE_SENTENCES = 2000 # Sentences that the first stage is learned from
@@ -315,7 +323,7 @@ def _known(self:Index, images, encoded, i, row):
         if not image.is_thumbnail: payload["changed"] = image.path.stat().st_mtime_ns
     if not isinstance(images, Collection):
         if image.path is None: return payload
-        payload["folder"] = image.path.resolve().parent.name
+        payload["folder"] = _folders(image)
         if date := _date_taken(image.path): payload["taken"] = date
     elif images.captions.splits is not None: payload["split"] = str(images.captions.splits[row])
     return payload
