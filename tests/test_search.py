@@ -37,11 +37,11 @@ of_few = patch("teran_nb.search.index._LEARN_FROM", 1)  # `rebuild` learns of an
 
 
 def images(n, seed=0):
-    "Random regions, one to eleven an image."
-    g = torch.Generator().manual_seed(seed)
-    lengths = torch.randint(1, 12, (n,), generator=g)
-    values = F.normalize(torch.randn(int(lengths.sum()), 24, generator=g), dim=1)
-    return Encoded(torch.zeros(n, 1), Packed(values, F.pad(lengths.cumsum(0), (1, 0))), [f"im{i}" for i in range(n)])
+    "Random regions, one to eleven an image; the first ones of more images are the same."
+    lengths = torch.randint(1, 12, (n,), generator=torch.Generator().manual_seed(seed))
+    g = torch.Generator().manual_seed(seed + 1)
+    sets = [F.normalize(torch.randn(length, 24, generator=g), dim=1) for length in lengths.tolist()]
+    return Encoded(torch.zeros(n, 1), Packed.from_sets(sets), [f"im{i}" for i in range(n)])
 
 
 CHILD = """

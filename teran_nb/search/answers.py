@@ -102,7 +102,7 @@ class Hits(MarkdownRepr):
 # %% ../../nbs/search/06_answers.ipynb #831dce38
 @dataclass(frozen=True, eq=False, repr=False)
 class Answers(MarkdownRepr):
-    "Hits of several sentences; shows the best image of each as a table."
+    "Hits of several sentences; shows the best image of each as a table, and the verdicts below it."
     sentences:list[str] # The sentences
     hits:list[Hits] # Answers to each sentence
     captions:Encoded # The sentences, encoded
@@ -127,4 +127,6 @@ class Answers(MarkdownRepr):
         rows = []
         for sentence,hits in zip(self.sentences, self.hits):
             rows.append([sentence, hits.ids[0], f"{hits.scores[0]:.2f}"] if len(hits) else [sentence,"none",""])
-        return markdown_table(["sentence","best image","score"], rows)
+        texts = {sentence: hits.verdict if len(hits) else hits.note for sentence,hits in zip(self.sentences, self.hits)}
+        below = [escape_markdown(f"{sentence}: {text}") for sentence,text in texts.items() if text]
+        return "\n\n".join([markdown_table(["sentence","best image","score"], rows), *below])

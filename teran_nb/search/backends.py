@@ -68,6 +68,8 @@ def read_conditions(
     where:Mapping|None, # Columns and what they must hold
 ) -> dict[str,list]: # What each column may hold: texts, and ranges of numbers
     "Read the conditions of a search."
+    if where is not None and not isinstance(where, Mapping):
+        raise TypeError(f"where names columns and what they must hold, such as where={{'folder': 'wild'}}, and is not {where!r}")
     conditions = {}
     for column,wanted in (where or {}).items():
         if not isinstance(wanted, tuple):

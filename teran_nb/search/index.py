@@ -10,10 +10,11 @@ import filecmp, re, time, warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+import PIL.Image
 import torch
 import torch.nn.functional as F
 from fastcore.basics import chunked, patch
@@ -24,7 +25,7 @@ from ..core.show import progress
 from ..core.files import user_path
 from ..core.packed import Packed
 from ..data.collection import Collection, Image, Images, Sentences, as_images, as_sentences, numbered_name
-from ..data.pictures import find_pictures, read_tags
+from ..data.pictures import PICTURE_SUFFIXES, find_pictures, read_tags
 from ..model.alignment import POOLINGS
 from ..model.encoded import Alignment, Encoded
 from ..model.encoder import Encoder, EncoderInfo, require_rerank
@@ -171,6 +172,14 @@ def _date_taken(
     date = re.match(r"(\d{4}):(\d\d):(\d\d)", str(text))
     return int("".join(date.groups())) if date else None
 
+def _folders(
+    image:Image, # With a file
+) -> list[str]: # Of a file that was added alone, the name of its folder
+    "The name of the folder that was added, and the paths in it of the folders above a picture."
+    is_below = image.path.with_suffix("").as_posix().endswith(f"/{image.id}")
+    inside = [folder.as_posix() for folder in PurePosixPath(image.id).parents][-2::-1] if is_below else []
+    return [image.path.absolute().parents[len(inside)].resolve().name,*inside]
+
 # %% ../../nbs/search/07_index.ipynb #02be55cf
 _SAMPLE_IMAGES = 8192 # Images that the first stage is learned from
 _SAMPLE_SENTENCES = 2000 # Sentences that the first stage is learned from
@@ -314,7 +323,7 @@ def _known(self:Index, images, encoded, i, row):
         if not image.is_thumbnail: payload["changed"] = image.path.stat().st_mtime_ns
     if not isinstance(images, Collection):
         if image.path is None: return payload
-        payload["folder"] = image.path.resolve().parent.name
+        payload["folder"] = _folders(image)
         if date := _date_taken(image.path): payload["taken"] = date
     elif images.captions.splits is not None: payload["split"] = str(images.captions.splits[row])
     return payload
@@ -452,6 +461,10 @@ def __getitem__(self:Index,
     return self._encoded(self._read(names, strict=True))
 
 # %% ../../nbs/search/07_index.ipynb #2c8aa5f0
+def _check_top(top):
+    "Refuse a negative number of images (ValueError)."
+    if top < 0: raise ValueError(f"top={top} is no number of images; give 10, or 0 for all that are compared")
+
 @patch
 def _reads_pairs(self:Index, top, pooling, rerank):
     "Whether the model scores pairs itself; a search that the model cannot answer is refused (ValueError)."
@@ -479,6 +492,32 @@ def _conditions(self:Index, where):
         raise ValueError(f"no image has a column {missing[0]!r}; known are {names}")
     return conditions
 
+@patch
+def _check_kinds(self:Index, conditions):
+    "Refuse text for a column of numbers, and numbers for one of text (ValueError), as the first stored images tell."
+    some = next(self.backend.scroll(with_vectors=False), [])[:256]
+    payloads = [image.payload for image in self.backend.read([image.image_id for image in some], False)]
+    for column,wanted in conditions.items():
+        held = []
+        for payload in payloads:
+            value = payload.get(column)
+            held += value if isinstance(value, list) else [] if value is None else [value]
+        holds_text,asks_text = ({isinstance(each, str) for each in values} for values in (held,wanted))
+        if (holds_text,asks_text) == ({False},{True}):
+            raise ValueError(f"column {column!r} holds numbers, such as {held[0]!r}, not text; give a number, or a range (least, most)")
+        if (holds_text,asks_text) == ({True},{False}):
+            raise ValueError(f"column {column!r} holds text, such as {held[0]!r}, not numbers; give a text")
+
+@patch
+def _why_none(self:Index, question, where, conditions):
+    "Why a search finds no image, for its reader."
+    if not len(self): return "The index is empty; add images: index.add(images)."
+    if not all(conditions.values()) or not self.backend.count(conditions): # an empty list allows no image
+        self._check_kinds(conditions)
+        return f"No image fulfils where={dict(where)}."
+    if not question.caption.names[0].strip(): return "The sentence is empty."
+    return "" if len(question.caption.parts.values) else f"The model reads no word of “{question.caption.names[0]}”."
+
 # %% ../../nbs/search/07_index.ipynb #9605c2af
 @patch
 def _captions(self:Index, sentences):
@@ -497,11 +536,19 @@ def _captions(self:Index, sentences):
                          f"the words have {captions.parts.dim}; encode both with the same model")
     return replace(captions, parts=captions.parts.to("cpu", torch.float32), whole=whole)
 
+def _as_asked(given):
+    "A picture as an `Image`, other questions as they are; text that names a picture file is refused (ValueError)."
+    if isinstance(given, (Path,PIL.Image.Image)): return as_images(given)[0]
+    if isinstance(given, str) and Path(given).suffix.lower() in PICTURE_SUFFIXES and user_path(given).is_file():
+        raise ValueError(f"{given!r} is a file, which would be read as a sentence; search by the picture: index.search(Path({given!r}))")
+    return given
+
 @patch
 def _question(self:Index, asked, without, pooling):
     "What is asked, and what should not be shown, each as one caption."
-    weights = dict(asked) if isinstance(asked, Mapping) else {asked: 1}
-    if not isinstance(without, str) or without: weights[without] = -1
+    weighted = asked.items() if isinstance(asked, Mapping) else [(asked,1)]
+    weights = {_as_asked(each): weight for each,weight in weighted}
+    if not isinstance(without, str) or without: weights[_as_asked(without)] = -1
     weighted = [(self._captions(each), weight) for each,weight in weights.items()]
     wanted = [(caption,weight) for caption,weight in weighted if weight > 0]
     unwanted = [(caption,-weight) for caption,weight in weighted if weight < 0]
@@ -621,23 +668,25 @@ _OLD = 60 # Seconds after which a search reads again what another process may ha
 
 @patch
 def search(self:Index,
-    sentence:str|Encoded|Image|Mapping, # A sentence or a picture; several of them with the weight of each
+    sentence:str|Encoded|Image|Path|PIL.Image.Image|Mapping, # A sentence or a picture; several of them with the weight of each
     top:int=10, # Images of the answer; 0: `compared` images, by the engine's own scores
     where:Mapping|None=None, # Columns and what they must hold: a value, a list of values, or a range `(least, most)`
     pooling:str="", # Ranks by the alignment pooled so; by the model's own score when empty
     rerank:int=0, # Images that a cross-encoder scores itself, at least `top`
-    without:str|Encoded|Image="", # What the images should not show, like a weight of -1
+    without:str|Encoded|Image|Path|PIL.Image.Image="", # What the images should not show, like a weight of -1
 ) -> Hits:
     "The best images of a sentence; equal ones in the order in which they were added."
-    if not isinstance(sentence, (str,Encoded,Image,Mapping)):
+    if not isinstance(sentence, (str,Encoded,Image,Path,PIL.Image.Image,Mapping)):
         raise TypeError(f"an index is searched by one sentence, not by {type(sentence).__name__}; `ask(model, index, "
-                        "sentences)` takes several")
+                        "sentences)` takes several, and a picture is an Image, a Path, or a picture of Pillow")
+    _check_top(top)
     self.backend.refresh(_OLD if self.layout else 0)
     reads_pairs = self._reads_pairs(top, pooling, rerank)
     conditions = self._conditions(where)
     question = self._question(sentence, without, pooling)
-    if self.layout is None or not all(conditions.values()): return Hits([], []) # an empty list allows no image
-    images = self._ranked(question, top, rerank, reads_pairs, conditions)
+    is_possible = self.layout is not None and all(conditions.values())
+    images = self._ranked(question, top, rerank, reads_pairs, conditions) if is_possible else []
+    if not images: return Hits([], [], note=self._why_none(question, where, conditions))
     known = {image.image_id: image for image in images} if top else {}
     wanted,other = split_without(question.caption.names[0])
     note = f"To leave out what shows it: search({wanted!r}, without={other!r})" if other else ""
@@ -751,6 +800,7 @@ def ask(
         model,captions = images.model,images._captions(sentences)
         hits = [images.search(captions[[j]], top, None, pooling, rerank, without) for j in range(len(captions.names))]
     else:
+        _check_top(top)
         require_rerank(model.info, rerank, pooling)
         if not isinstance(images, Encoded): images = model.encode_images(images)
         captions = sentences if isinstance(sentences, Encoded) else model.encode_captions(sentences)
