@@ -329,7 +329,7 @@ def match(self:NameIndex,
 @patch
 def renamed(self:Captions,
     image_ids:Iterable[str], # Names of images elsewhere, such as in a feature store
-    pattern:str="", # As of `NameIndex`
+    pattern:str="", # As in `NameIndex`
 ) -> Captions: # The captions themselves where no name is another one
     "The captions under the names that their images have elsewhere."
     matched = NameIndex(image_ids, pattern).match(self.image_ids)

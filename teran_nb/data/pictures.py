@@ -216,7 +216,7 @@ def _why_unknown(path):
 def read_picture(
     path:str|Path|IO[bytes], # Picture file, or its content
     side:int=0, # Longest side that is useful; larger pictures are reduced. 0 keeps the size
-    quick:bool=False, # As of `upright`
+    quick:bool=False, # As in `upright`
 ) -> tuple: # The picture, upright and in RGB; its full size, `(width, height)`
     "Read a picture in bounded memory; one that cannot be read is named, with the reason."
     if isinstance(path, (str,Path)): path = require_file(path)

@@ -271,7 +271,7 @@ def draw_credit(
 
 # %% ../../nbs/look/00_figures.ipynb #ddb8895c
 def draw_boxes(
-    ax:Axes, # As of `draw_picture`
+    ax:Axes, # As in `draw_picture`
     boxes:Sequence|np.ndarray, # `(x1,y1,x2,y2)` each
     badges:Sequence[str], # Text of each badge
     numbers:Sequence[int]|None=None, # By which boxes get their colours; their order when None

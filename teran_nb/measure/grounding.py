@@ -72,7 +72,7 @@ class Grounded(NamedTuple):
     @property
     def phrase(self) -> tuple: # Equal for the same phrase in several captions of an image
         return self.image_id,tuple(word for word,*_ in matching_words(self.text)),self.link.boxes
-    def heat(self) -> Tensor: # `(rows, columns)`, as of `heat_map`
+    def heat(self) -> Tensor: # `(rows, columns)`, as in `heat_map`
         "The phrase's cosines spread over the picture."
         return heat_map(self.cosines, self.boxes, self.size)
 

@@ -269,7 +269,7 @@ def find_spice_program() -> list[str]: # Command and class path, to which option
 
 # %% ../../nbs/measure/01_spice.ipynb #bcbe31a9
 def with_meanings(
-    parsed:dict, # Captions to their tuples, as of `Tuples`
+    parsed:dict, # Captions to their tuples, as in `Tuples`
 ) -> Tuples:
     "Add the synsets of all words, from Meteor's jar in pycocoevalcap."
     package = find_spec("pycocoevalcap")

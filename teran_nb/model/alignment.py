@@ -62,11 +62,11 @@ def mwsr(
     best = masked_max(align, word_mask[None,:,None,:], -1) # the mask as (1, captions, 1, words)
     return best.masked_fill(~region_mask[:,None,:], 0).sum(-1) # (images, 1, regions)
 
-def symm(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # As of `mrsw`
+def symm(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # As in `mrsw`
     "MrSw and MwSr added (TERAN eq. 4)."
     return mrsw(align, region_mask, word_mask) + mwsr(align, region_mask, word_mask)
 
-def mravgw(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # As of `mrsw`, in [-1,1]
+def mravgw(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # As in `mrsw`, in [-1,1]
     "Best region of every word, averaged over the words of the caption (TERAN section 8.2, eq. 8; Table 4)."
     return mrsw(align, region_mask, word_mask) / word_mask.sum(-1).clamp(min=1) # (captions,), the last axis
 
@@ -88,7 +88,7 @@ class Pooling:
         object.__setattr__(self, "title", self.title or self.name)
         object.__setattr__(self, "sum_over", tuple(self.sum_over)) # a list becomes a tuple
     def __call__(self, align:Tensor, region_mask:Tensor, word_mask:Tensor, *self_cosines:Tensor) -> Tensor:
-        "Similarity of every pair, `(images, captions)`; arguments as of `mrsw`."
+        "Similarity of every pair, `(images, captions)`; arguments as in `mrsw`."
         return self.formula(align, region_mask, word_mask, *self_cosines)
 
 POOLINGS = { # By name; more stand on the page of poolings

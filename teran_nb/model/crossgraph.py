@@ -111,7 +111,7 @@ def concepts(self:CrossGraph,
     return torch.cat([regions,words], 2)
 
 @patch
-def cross_encode(self:CrossGraph, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]: # As of `CrossEncoderHead`
+def cross_encode(self:CrossGraph, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]: # As in `CrossEncoderHead`
     "C of one pair: shared concepts of the regions and of the words, of the same shapes (CGAM eq. 5)."
     images = self.side(regions[None], regions.new_ones(1, len(regions), dtype=torch.bool))
     captions = self.side(words[None], words.new_ones(1, len(words), dtype=torch.bool))
@@ -144,7 +144,7 @@ def reconstruction_score(self:CrossGraph,
 # %% ../../nbs/model/10_crossgraph.ipynb #613089d4
 @patch
 def forward(self:CrossGraph, regions:Tensor, region_mask:Tensor, words:Tensor, word_mask:Tensor) -> Tensor:
-    "Similarity of every pair, as of `CrossEncoderHead` (CGAM eq. 1-13)."
+    "Similarity of every pair, as in `CrossEncoderHead` (CGAM eq. 1-13)."
     images = self.side(regions, region_mask)
     captions = self.side(words, word_mask)
     concepts = self.concepts(images, captions)
@@ -157,7 +157,7 @@ def forward(self:CrossGraph, regions:Tensor, region_mask:Tensor, words:Tensor, w
 
 # %% ../../nbs/model/10_crossgraph.ipynb #d2de0a8a
 @patch
-def floats_per_pair(self:CrossGraph, n_regions:int, n_words:int) -> int: # As of `CrossEncoderHead`
+def floats_per_pair(self:CrossGraph, n_regions:int, n_words:int) -> int: # As in `CrossEncoderHead`
     "What all nodes of one pair need; a training step takes about two and a half times as much."
     nodes = n_regions + n_words
     return 3*nodes*self.dim + 2*nodes*nodes

@@ -291,9 +291,9 @@ def of(cls:Alignment,
 # %% ../../nbs/model/02_encoded.ipynb #e104bafc
 @patch
 def heat(self:Alignment,
-    word:str|int|slice|Sequence, # A word or phrase, as of `columns_of`; the words of a phrase are averaged
+    word:str|int|slice|Sequence, # A word or phrase, as in `columns_of`; the words of a phrase are averaged
     shape:tuple[int,int]|None=None, # Rows and columns of the map; 48 along the longer side by default
-) -> Tensor: # As of `heat_map`, NaN where no region lies, `(rows, columns)`
+) -> Tensor: # As in `heat_map`, NaN where no region lies, `(rows, columns)`
     "The cosines of a word spread over the picture."
     columns = self.columns_of(word)
     if self.boxes is None or not len(self.boxes):

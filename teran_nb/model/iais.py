@@ -154,7 +154,7 @@ def singular(
     rows = relations.regions.gather(1, best[...,None].expand(-1, -1, regions))
     return rows.gather(2, best[:,None].expand(-1, words, -1))
 
-def distributed(relations:Relations) -> Tensor: # As of `singular`; rows sum to 1
+def distributed(relations:Relations) -> Tensor: # As in `singular`; rows sum to 1
     "Distributed alignment: attention from every word over all regions to every word (IAIS eq. 12)."
     return relations.words_to_regions @ relations.regions_to_words
 
@@ -204,7 +204,7 @@ class IaisConfig:
     scale:Annotated[float, Field(gt=0)]=5. # Gamma of the schedules `exp` and `log`; the paper tries 5 and 10
     layer:Count=0 # Layer of the joint head, from 1; 0 for the last
     temperature:Annotated[float, Field(gt=0)]=.1 # Temperature of the cosines, for a model without the joint head
-    form:Literal["paper","published"]="paper" # As of `iais`
+    form:Literal["paper","published"]="paper" # As in `iais`
     def weight_at(self,
         fraction_done:float, # Share of the training that is done, in [0,1]
     ) -> float:

@@ -75,7 +75,7 @@ class Joint(CrossEncoderHead):
         return cls(config.joint, config.dim)
 
     def forward(self, regions:Tensor, region_mask:Tensor, words:Tensor, word_mask:Tensor) -> Tensor:
-        "Similarity of every pair, as of `CrossEncoderHead`; unbounded."
+        "Similarity of every pair, as in `CrossEncoderHead`; unbounded."
         images = len(regions)
         captions = len(words)
         x,mask = self._sequence(
@@ -108,7 +108,7 @@ HEADS["joint"] = Joint
 
 # %% ../../nbs/model/09_joint.ipynb #94ed56fd
 @patch
-def floats_per_pair(self:Joint, n_regions:int, n_words:int) -> int: # As of `CrossEncoderHead`
+def floats_per_pair(self:Joint, n_regions:int, n_words:int) -> int: # As in `CrossEncoderHead`
     "What the attention of all heads or the inside of the feed-forward layer needs for one pair."
     slots = self.leading + n_regions + n_words
     config = self.config
@@ -130,7 +130,7 @@ def contexts(self:Joint,
     return first[:,0],Packed.from_padded(regions, region_mask),Packed.from_padded(words, word_mask)
 
 @patch
-def cross_encode(self:Joint, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]: # As of `CrossEncoderHead`
+def cross_encode(self:Joint, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]: # As in `CrossEncoderHead`
     "Both sides of one pair after the last layer, `(regions, width)` and `(words, width)`."
     _,regions,words = self.contexts(*(Packed(side, [0,len(side)]) for side in (regions,words)))
     return regions.values,words.values

@@ -17,21 +17,21 @@ from torch import Tensor
 from .alignment import POOLINGS, Pooling, masked_max, masked_mean, mravgw, mwsr
 
 # %% ../../nbs/model/11_poolings.ipynb #972be9b2
-def filip_regions(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # As of `mrsw`, in [-1,1]
+def filip_regions(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # As in `mrsw`, in [-1,1]
     "Best word of every region, averaged over the regions of the image (FILIP, arXiv 2111.07783)."
     return mwsr(align, region_mask, word_mask)/region_mask.sum(-1)[:,None].clamp(min=1)
 POOLINGS["filip-regions"] = Pooling("filip-regions", filip_regions, "FILIP regions", sum_over=("regions",), means=True)
 
-def filip(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # As of `mrsw`, in [-2,2]
+def filip(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # As in `mrsw`, in [-2,2]
     "FILIP's similarities of both directions, added."
     return mravgw(align, region_mask, word_mask) + filip_regions(align, region_mask, word_mask)
 POOLINGS["filip"] = Pooling("filip", filip, "FILIP", sum_over=("words","regions"), means=True)
 
 # %% ../../nbs/model/11_poolings.ipynb #1388e377
 def xtr(
-    align:Tensor, # As of `mrsw`, with all images of the batch or collection
-    region_mask:Tensor, # As of `mrsw`
-    word_mask:Tensor, # As of `mrsw`
+    align:Tensor, # As in `mrsw`, with all images of the batch or collection
+    region_mask:Tensor, # As in `mrsw`
+    word_mask:Tensor, # As in `mrsw`
     k:int=64, # Regions that a word retrieves
 ) -> Tensor: # In [-1,1], `(images, captions)`
     "Maxima of the words that retrieved a region of the image, averaged (XTR, arXiv 2304.01982)."
@@ -68,21 +68,21 @@ def smooth_max(
 
 # %% ../../nbs/model/11_poolings.ipynb #ca13577d
 def scan_t2i(
-    align:Tensor, # As of `mrsw`
-    region_mask:Tensor, # As of `mrsw`
-    word_mask:Tensor, # As of `mrsw`
+    align:Tensor, # As in `mrsw`
+    region_mask:Tensor, # As in `mrsw`
+    word_mask:Tensor, # As in `mrsw`
     among_regions:Tensor, # Cosines among the regions of each image, `(images, regions, regions)`
     among_words:Tensor, # Cosines among the words of each caption, `(captions, words, words)`
     join:Callable=partial(masked_mean, dim=-1), # Joins the cosines of the words; the mean, or LogSumExp
-    slope:float=0., # As of `attended`
+    slope:float=0., # As in `attended`
 ) -> Tensor: # `(images, captions)`
     "Cosines of words with their attended regions, joined."
     cosines = attended(align, region_mask[:,None], word_mask[None], among_regions[:,None], 9, slope)
     return join(cosines, word_mask[None])
 
 def scan_i2t(
-    align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As of `scan_t2i`
-    join:Callable=partial(masked_mean, dim=-1), slope:float=0., # As of `scan_t2i`
+    align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As in `scan_t2i`
+    join:Callable=partial(masked_mean, dim=-1), slope:float=0., # As in `scan_t2i`
 ) -> Tensor: # `(images, captions)`
     "Cosines of regions with their attended words, joined."
     cosines = attended(align.mT, word_mask[None], region_mask[:,None], among_words[None], 4, slope)
@@ -140,7 +140,7 @@ POOLINGS["sinkhorn"] = Pooling("sinkhorn", sinkhorn, "Sinkhorn")
 
 # %% ../../nbs/model/11_poolings.ipynb #4badef68
 def tokenflow(
-    align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As of `scan_t2i`
+    align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As in `scan_t2i`
 ) -> Tensor: # `(images, captions)`
     "Cosines under the flows from regions to words and from words to regions (after arXiv 2209.13822)."
     regions = region_mask[:,None,:,None]

@@ -38,7 +38,7 @@ def box_geometry(
 class RegionBatch(NamedTuple):
     "Padded regions of some images."
     features:Tensor # `(images, regions, features)` float32
-    geometry:Tensor # As of `box_geometry`, `(images, regions, 5)`
+    geometry:Tensor # As in `box_geometry`, `(images, regions, 5)`
     mask:Tensor # True at real regions, `(images, regions)`
     pixels:Tensor|None=None # Prepared pictures, where a vision model learns too, `(images, 3, height, width)`
     def to(self, device:torch.device) -> "RegionBatch":

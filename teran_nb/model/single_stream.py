@@ -140,7 +140,7 @@ def mined_scores(
     model:Network, # With the joint head
     images:Encoded, # Images of the pairs, as the model's `forward` gives them
     captions:Encoded, # Captions of the pairs, as the model's `forward` gives them
-    batch:Batch, # The pairs and the candidates, as of `hardest_candidates`
+    batch:Batch, # The pairs and the candidates, as in `hardest_candidates`
     false_rows:tuple[Tensor,Tensor], # False images and false captions of each pair, among the candidates, `(pairs, hard)`
 ) -> Tensor: # The true pair first, then its false images, then its false captions, `(pairs, 1+2*hard)`
     "Scores of true pairs and of chosen false ones, with gradients."
@@ -162,9 +162,9 @@ def mined_scores(
 
 # %% ../../nbs/model/14_single_stream.ipynb #5cc475fe
 def mined_triplet(
-    scores:Tensor, # As of `mined_scores`, `(pairs, 1+2*hard)`
+    scores:Tensor, # As in `mined_scores`, `(pairs, 1+2*hard)`
     margin:float=.2, # How much better the true pair should be
-    negatives:str="all", # `all`, `hardest` or `summed`, as of `triplet`
+    negatives:str="all", # `all`, `hardest` or `summed`, as in `triplet`
 ) -> Tensor: # Loss of each pair, at least 0, `(pairs,)`
     "Hinge loss of pairs that have false pairs of their own (IAIS eq. 14)."
     true = scores[:,:1]

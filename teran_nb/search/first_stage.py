@@ -65,9 +65,9 @@ class FirstStage(nn.Module):
 @patch(cls_method=True)
 def learn(cls:FirstStage,
     regions:Packed, # Regions of a sample of images
-    sentences:Packed, # Words of a sample of sentences, as of `FirstStage`
-    pooling:str="mrsw", # As of `FirstStage`
-    whole:Tensor|None=None, # Vectors of the whole sentences, as of `FirstStage`
+    sentences:Packed, # Words of a sample of sentences, as in `FirstStage`
+    pooling:str="mrsw", # As in `FirstStage`
+    whole:Tensor|None=None, # Vectors of the whole sentences, as in `FirstStage`
     steps:int=1200, # Batches of words to learn from
 ) -> FirstStage: # The same for the same sample
     "Train the network on images and words of a sample."

@@ -104,7 +104,7 @@ class Presence:
         model:Encoder, # That encoded both
         images:Encoded, # All images
         caption:Encoded, # One row
-    ) -> tuple[float|None,str]: # As of `judge`; None of a caption without words
+    ) -> tuple[float|None,str]: # As in `judge`; None of a caption without words
         "Probability that any of some encoded images shows a sentence."
         if not len(caption.parts.values): return None,""
         score = best_mean(model.similarity(images, caption)[:,0].cpu().float()).item()

@@ -37,8 +37,8 @@ class Line(NamedTuple):
 
 def paper_rows(
     rows:Iterable[str]=(), # Names of recipes; TERAN's table of TERN and TERAN when empty
-    scale:str="scenes", # Scale of every row, as of `recipe`
-    **overrides, # Fields of every row, as of `recipe`
+    scale:str="scenes", # Scale of every row, as in `recipe`
+    **overrides, # Fields of every row, as in `recipe`
 ) -> list[Line]: # In this order
     "Rows of the papers' tables."
     names = list(rows) or [row for row,(paper,_) in PUBLISHED.items() if paper == "teran"]
@@ -47,7 +47,7 @@ def paper_rows(
 # %% ../../nbs/training/05_compare.ipynb #e4e980d6
 def sweep(
     made:Recipe, # Whose fields are varied
-    field:str, # Name of a field, as of `Recipe.change`; several are joined by commas
+    field:str, # Name of a field, as in `Recipe.change`; several are joined by commas
     values:Iterable, # Values of the field; for several fields, a list for each line
 ) -> list[Line]: # One for each value
     "A recipe with several values of a field."
@@ -76,8 +76,8 @@ _BOARD_LOSSES = { # Name in the table to fields of the training
 def board(
     rankers:Iterable[str]=_BOARD_RANKERS, # Poolings and heads; all of `_BOARD_RANKERS` when empty
     losses:Iterable[str]=("triplet-all","infonce","sigmoid"), # Names in `_BOARD_LOSSES` or in `LOSSES`
-    scale:str="scenes", # Scale of every line, as of `recipe`
-    **overrides, # Fields of every line, as of `recipe`
+    scale:str="scenes", # Scale of every line, as in `recipe`
+    **overrides, # Fields of every line, as in `recipe`
 ) -> list[Line]: # Labelled `ranker-loss`
     "Every ranker with every loss on the same network."
     lines = []
@@ -98,8 +98,8 @@ def lines_of(
     varied:dict|None=None, # Names of recipes to fields and their values, such as `{"cgam": {"crossgraph.heads": [1,4]}}`
     rankers:Iterable[str]=(), # Poolings and heads of a board; no board when empty
     losses:Iterable[str]=("infonce",), # Losses of the board
-    scale:str="scenes", # Scale of every line, as of `recipe`
-    **overrides, # Fields of every line, as of `recipe`
+    scale:str="scenes", # Scale of every line, as in `recipe`
+    **overrides, # Fields of every line, as in `recipe`
 ) -> list[Line]:
     "Rows of the papers' tables, values of fields, and the cells of a board."
     lines = paper_rows(models, scale, **overrides) if models else []

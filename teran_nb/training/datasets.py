@@ -147,7 +147,7 @@ def load_data(
 _TUPLES = "data/spice/scenes-test.jsonl.gz"
 
 def scene_relevance(
-    world:str="scenes", # As of `load_data`
+    world:str="scenes", # As in `load_data`
 ) -> dict: # As `relevance` of `load_data`
     "SPICE of the drawn test scenes, where its tuples are at hand."
     has_tuples = world == "scenes" and project_path(_TUPLES).is_file()

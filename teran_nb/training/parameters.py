@@ -95,7 +95,7 @@ def check_parameters(
     device:str="auto", # `auto`, `cpu` or `cuda`
     output:str|Path="runs", # Folder that will be written to
     resume:str="", # Name or folder of a run to continue
-    data:str|list="scenes", # As of `load_data`, which a run that is continued must have been given too
+    data:str|list="scenes", # As in `load_data`, which a run that is continued must have been given too
     pictures:str|Path="", # Folder of pictures that is searched, in which `output` must not be; or a name, as in `prepare_own`
 ) -> SimpleNamespace: # The options: `data`, `training`, `testing`, `ndcg`, `grounding`, `phrases`, `pairs`, `judgements` and `others`
     "Refuse what a workflow cannot do before it begins, and give each option to the function that takes it."

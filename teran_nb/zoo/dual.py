@@ -60,7 +60,7 @@ class DualConfig:
     phrases:Annotated[tuple[str,...], _OneOrMore]=() # Phrases that are one word wherever they stand
     stop_words:str="" # Words that are left out: `nltk`, or a text file with one word a line; empty for none
     feature_surgery:bool=False # Take off each word what all words of the sentence share, in `align` only
-    scales:Annotated[tuple[Positive,...], Field(min_length=1), _OneOrMore]=(1,2) # Scales of windows, as of `crop_windows`
+    scales:Annotated[tuple[Positive,...], Field(min_length=1), _OneOrMore]=(1,2) # Scales of windows, as in `crop_windows`
     def __post_init__(self):
         one_of(self.pooling, POOLINGS, "pooling", registered=True)
         for template in self.templates:
@@ -146,7 +146,7 @@ def from_pretrained(cls:DualEncoder,
     name:str|Path, # Hugging Face name or folder
     device:str="auto", # `auto`, `cpu` or `cuda`
     dtype:str="fp32", # `fp32`, `bf16` or `fp16`
-    boxes:Callable|str|Path|None=None, # As of `DualEncoder`, or the Hugging Face name or folder of a `Detector`
+    boxes:Callable|str|Path|None=None, # As in `DualEncoder`, or the Hugging Face name or folder of a `Detector`
     cache_folder:str|Path|None="auto", # Folder of encoded collections; `auto`: in `home()`; None: they are not stored
     **settings, # Fields of `DualConfig`, such as `dense`, `words`, `regions` and `ranking_head`
 ) -> DualEncoder:

@@ -228,7 +228,7 @@ class NeoMmeFamily(LateFamily):
     pooling = "mravgw"
     query = "<query>{}" # Where a folder has no chat template
     text_options = {"padding_side": "right", "add_special_tokens": False}
-    def __init__(self, model:PreTrainedModel, processor, tokenizer): # As of `Family`
+    def __init__(self, model:PreTrainedModel, processor, tokenizer): # As in `Family`
         processor.image_token = tokenizer.image_token
         processor.query_prefix = self.query
         if tokenizer.chat_template:

@@ -178,7 +178,7 @@ def reference_similarity(
     regions:Slots, # Slots of every image
     words:Slots, # Slots of every caption
     pooling:str="mrsw", # One of `REFERENCE_POOLINGS`
-    **options:Unpack[BlockOptions], # As of `similarity`, for the papers' poolings
+    **options:Unpack[BlockOptions], # As in `similarity`, for the papers' poolings
 ) -> Tensor: # Similarity of every pair, `(images, captions)`; NaN where the published code has NaN
     "The similarity matrix of the published code."
     one_of(pooling, REFERENCE_POOLINGS, "pooling")

@@ -104,7 +104,7 @@ class Aimv2Family(_PoolingHeadFamily):
     "AIMv2-lit: a projection follows the pooling head."
     name = "aimv2"
     attention = "eager"
-    def to_text(self, states:Tensor, weights:Tensor|None=None) -> Tensor: # As of `SiglipFamily`
+    def to_text(self, states:Tensor, weights:Tensor|None=None) -> Tensor: # As in `SiglipFamily`
         head = self.model.vision_model.head
         values = head.v_proj(self.model.vision_model.rms_norm(states))
         return self.model.visual_projection(head.output_proj(values if weights is None else weights @ values))
@@ -282,7 +282,7 @@ class QwenEmbeddingFamily(Family):
     read_picture = "Represent the user's input." # Instructions of the model's page
     read_sentence = "Retrieve images or text relevant to the user's query."
     pixels = {"shortest_edge": 4*32**2, "longest_edge": 1800*32**2} # Fewest and most of a picture, as published
-    def __init__(self, model:PreTrainedModel, processor, tokenizer): # As of `Family`
+    def __init__(self, model:PreTrainedModel, processor, tokenizer): # As in `Family`
         images = processor.image_processor
         processor.image_processor = type(images)(**(images.to_dict() | {"size": self.pixels}))
         super().__init__(model, processor, tokenizer)
