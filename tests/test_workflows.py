@@ -223,7 +223,7 @@ def test_prepare_names_what_it_cannot_use(tmp_path):
     found = json.loads((tmp_path / "made" / "collection.json").read_text(encoding="utf8"))
     assert found["content"]["counts"]["images"] == 6
     text = (tmp_path / "out.ipynb").read_text(encoding="utf8")
-    assert "the same file" in text and "1 images are available and have no captions" not in text
+    assert "the same file" in text and "1 images have no captions, such as broken" in text
 
 
 @pytest.fixture(scope="module")
