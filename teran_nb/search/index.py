@@ -536,6 +536,8 @@ def _captions(self:Index, sentences):
                          f"the words have {captions.parts.dim}; encode both with the same model")
     return replace(captions, parts=captions.parts.to("cpu", torch.float32), whole=whole)
 
+_WITHOUT = .5 # Weight of what `without` names: with 1, its score reorders images that lack it anyway
+
 def _as_asked(given):
     "A picture as an `Image`, other questions as they are; text that names a picture file is refused (ValueError)."
     if isinstance(given, (Path,PIL.Image.Image)): return as_images(given)[0]
@@ -548,7 +550,7 @@ def _question(self:Index, asked, without, pooling):
     "What is asked, and what should not be shown, each as one caption."
     weighted = asked.items() if isinstance(asked, Mapping) else [(asked,1)]
     weights = {_as_asked(each): weight for each,weight in weighted}
-    if not isinstance(without, str) or without: weights[_as_asked(without)] = -1
+    if not isinstance(without, str) or without: weights[_as_asked(without)] = -_WITHOUT
     weighted = [(self._captions(each), weight) for each,weight in weights.items()]
     wanted = [(caption,weight) for caption,weight in weighted if weight > 0]
     unwanted = [(caption,-weight) for caption,weight in weighted if weight < 0]
@@ -673,7 +675,7 @@ def search(self:Index,
     where:Mapping|None=None, # Columns and what they must hold: a value, a list of values, or a range `(least, most)`
     pooling:str="", # Ranks by the alignment pooled so; by the model's own score when empty
     rerank:int=0, # Images that a cross-encoder scores itself, at least `top`
-    without:str|Encoded|Image|Path|PIL.Image.Image="", # What the images should not show, like a weight of -1
+    without:str|Encoded|Image|Path|PIL.Image.Image="", # What the images should not show, like a weight of -0.5
 ) -> Hits:
     "The best images of a sentence; equal ones in the order in which they were added."
     if not isinstance(sentence, (str,Encoded,Image,Path,PIL.Image.Image,Mapping)):
@@ -766,7 +768,7 @@ def _ask_in_memory(model, images, captions, without, top, pooling, rerank, prese
     for j in range(len(captions.names)):
         caption,scores = captions[[j]],sim[:,j]
         if unwanted is not None:
-            scaled = mix_captions([(unwanted,1)], summed_words([caption], pooling or model.pooling))
+            scaled = mix_captions([(unwanted,_WITHOUT)], summed_words([caption], pooling or model.pooling))
             scores = scores - model.similarity(images, scaled, **options)[:,0].cpu()
         best = ranking(scores[None], top or None)[0].tolist()
         hits.append(Hits([images.names[i] for i in best], scores[best].tolist(), row,
