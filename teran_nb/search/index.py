@@ -691,10 +691,11 @@ def search(self:Index,
     if not images: return Hits([], [], note=self._why_none(question, where, conditions))
     known = {image.image_id: image for image in images} if top else {}
     wanted,other = split_without(question.caption.names[0])
-    note = f"To leave out what shows it: search({wanted!r}, without={other!r})" if other else ""
+    notes = [f"To leave out what shows it: search({wanted!r}, without={other!r})" if other else ""]
+    if self.model and question.is_judged: notes.append(self.model.words_warning(question.caption.words[0].texts))
     judge = partial(self._judged, question, where) if self.presence and question.is_judged else None
     return Hits([image.image_id for image in images], [image.score for image in images], partial(self._row, known),
-                partial(_align, self.model, question.caption, pooling, self.pooling), self.presence, note, judge)
+                partial(_align, self.model, question.caption, pooling, self.pooling), self.presence, " ".join(filter(None, notes)), judge)
 
 # %% ../../nbs/search/07_index.ipynb #b4f4d956
 @patch
