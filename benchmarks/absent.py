@@ -2,7 +2,7 @@
 
 `--data photos --things absent.tsv`: things and the words that mention them; without the file, the nouns of drawn scenes. For every thing, all images whose
 captions mention it are taken out, and the probability of `Presence`, fitted to what remains, is asked for sentences that mention it: once without these
-images, once without as many others, never with the sentence's own image. `--data scenes` also measures the share of the first ten answers that show an
+images, once without as many others, never with the sentence's own image. Then, for pairs of things: the share of the first ten answers that show an
 unwanted thing, with `without` and without it, and the recall of images that show the wanted thing alone.
 """
 import argparse, csv, re, sys, warnings
@@ -130,6 +130,6 @@ def main():
     things = nouns
     if args.things: things = {row["thing"]: set(row["words"].split()) for row in csv.DictReader(open(args.things), delimiter="\t")}
     absent(model, data, things, args.sentences)
-    if not args.things: without(model, data, nouns, 5 if args.quick else 200)
+    without(model, data, things, 5 if args.quick else 200)
 
 if __name__ == "__main__": main()

@@ -536,6 +536,8 @@ def _captions(self:Index, sentences):
                          f"the words have {captions.parts.dim}; encode both with the same model")
     return replace(captions, parts=captions.parts.to("cpu", torch.float32), whole=whole)
 
+_WITHOUT = .5 # Weight of what `without` names: with 1, its score reorders images that lack it anyway
+
 def _as_asked(given):
     "A picture as an `Image`, other questions as they are; text that names a picture file is refused (ValueError)."
     if isinstance(given, (Path,PIL.Image.Image)): return as_images(given)[0]
@@ -548,7 +550,7 @@ def _question(self:Index, asked, without, pooling):
     "What is asked, and what should not be shown, each as one caption."
     weighted = asked.items() if isinstance(asked, Mapping) else [(asked,1)]
     weights = {_as_asked(each): weight for each,weight in weighted}
-    if not isinstance(without, str) or without: weights[_as_asked(without)] = -1
+    if not isinstance(without, str) or without: weights[_as_asked(without)] = -_WITHOUT
     weighted = [(self._captions(each), weight) for each,weight in weights.items()]
     wanted = [(caption,weight) for caption,weight in weighted if weight > 0]
     unwanted = [(caption,-weight) for caption,weight in weighted if weight < 0]
@@ -673,7 +675,7 @@ def search(self:Index,
     where:Mapping|None=None, # Columns and what they must hold: a value, a list of values, or a range `(least, most)`
     pooling:str="", # Ranks by the alignment pooled so; by the model's own score when empty
     rerank:int=0, # Images that a cross-encoder scores itself, at least `top`
-    without:str|Encoded|Image|Path|PIL.Image.Image="", # What the images should not show, like a weight of -1
+    without:str|Encoded|Image|Path|PIL.Image.Image="", # What the images should not show, like a weight of -0.5
 ) -> Hits:
     "The best images of a sentence; equal ones in the order in which they were added."
     if not isinstance(sentence, (str,Encoded,Image,Path,PIL.Image.Image,Mapping)):
@@ -689,10 +691,11 @@ def search(self:Index,
     if not images: return Hits([], [], note=self._why_none(question, where, conditions))
     known = {image.image_id: image for image in images} if top else {}
     wanted,other = split_without(question.caption.names[0])
-    note = f"To leave out what shows it: search({wanted!r}, without={other!r})" if other else ""
+    notes = [f"To leave out what shows it: search({wanted!r}, without={other!r})" if other else ""]
+    if self.model and question.is_judged: notes.append(self.model.words_warning(question.caption.words[0].texts))
     judge = partial(self._judged, question, where) if self.presence and question.is_judged else None
     return Hits([image.image_id for image in images], [image.score for image in images], partial(self._row, known),
-                partial(_align, self.model, question.caption, pooling, self.pooling), self.presence, note, judge)
+                partial(_align, self.model, question.caption, pooling, self.pooling), self.presence, " ".join(filter(None, notes)), judge)
 
 # %% ../../nbs/search/07_index.ipynb #b4f4d956
 @patch
@@ -766,7 +769,7 @@ def _ask_in_memory(model, images, captions, without, top, pooling, rerank, prese
     for j in range(len(captions.names)):
         caption,scores = captions[[j]],sim[:,j]
         if unwanted is not None:
-            scaled = mix_captions([(unwanted,1)], summed_words([caption], pooling or model.pooling))
+            scaled = mix_captions([(unwanted,_WITHOUT)], summed_words([caption], pooling or model.pooling))
             scores = scores - model.similarity(images, scaled, **options)[:,0].cpu()
         best = ranking(scores[None], top or None)[0].tolist()
         hits.append(Hits([images.names[i] for i in best], scores[best].tolist(), row,
