@@ -284,7 +284,8 @@ def _is_same_encoded(stored, regions):
     "True where the region vectors of a stored image are the given ones, nearly; ValueError where they are others."
     is_same = stored.regions.shape == tuple(regions.shape) and np.allclose(stored.regions, regions.float().cpu(), atol=.02)
     if is_same: return True
-    raise ValueError(f"the index holds image {stored.image_id!r} with other vectors; give the new one another name, or replace the first by update=True")
+    raise ValueError(f"the index holds image {stored.image_id!r} with other vectors; give the new one another name, or "
+                     "replace the first by update=True")
 
 @patch
 def _stored(self:Index, images, names):
