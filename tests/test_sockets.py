@@ -180,7 +180,7 @@ def test_a_loss_is_resumed(drawn, tmp_path):
 OWN = {  # page, lines of the cells that a reader copies from it
     "pooling": ("model/00_alignment", '@register("pooling", "smooth"'),
     "loss": ("model/01_losses", "from teran_nb import check, register", '@register("loss", "wrong-images")'),
-    "encoder": ("model/04_encoder", "import Encoded, Encoder", "class Toy(Encoder)"),
+    "encoder": ("model/04_encoder", "import Encoder, EncoderInfo", "class Toy(Encoder)"),
     "head": ("model/05_heads", "from teran_nb import check, register", '@register("head", "words-on-image")', '@register("head", "product")'),
 }
 
