@@ -321,7 +321,7 @@ def _known(self:Index, images, encoded, i, row):
     if image.credit: payload["credit"] = image.credit
     if image.path is not None:
         payload["path"] = str(image.path.absolute())
-        if not image.is_thumbnail: payload["changed"] = image.path.stat().st_mtime_ns
+        if not image.is_thumbnail and image.path.is_file(): payload["changed"] = image.path.stat().st_mtime_ns
     if not isinstance(images, Collection):
         if image.path is None: return payload
         payload["folder"] = _folders(image)
