@@ -218,7 +218,8 @@ def test_prepare_names_what_it_cannot_use(tmp_path):
     (folder / "broken.jpeg").write_bytes(b"\xff\xd8 cut")
     (folder / "c.csv").write_text("\n".join(rows))
     about = {"pictures": str(folder), "captions": str(folder / "c.csv"), "output": str(tmp_path / "made")}
-    play("prepare", **about)
+    with pytest.warns(UserWarning, match="1 images have no captions, such as broken"):
+        play("prepare", **about)
     papermill("prepare", tmp_path / "out.ipynb", **about)
     found = json.loads((tmp_path / "made" / "collection.json").read_text(encoding="utf8"))
     assert found["content"]["counts"]["images"] == 6
