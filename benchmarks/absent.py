@@ -100,13 +100,15 @@ def without(model, data, nouns, pairs):
         right = sum(shows(wanted, name) and not shows(unwanted, name) for name in held)
         if not right: continue
         line = []
-        for other in ("",f"a {unwanted}"):
-            ids = index.search(f"a {wanted}", 10, without=other).ids
-            line += [np.mean([shows(unwanted, name) for name in ids]), sum(shows(wanted, name) and not shows(unwanted, name) for name in ids)/min(10, right)]
+        asked = f"a {wanted}"
+        for question,other in ((asked,""), (asked,f"a {unwanted}"), ({asked: 1, f"a {unwanted}": -1},"")):
+            ids = index.search(question, 10, without=other).ids
+            alone = sum(shows(wanted, name) and not shows(unwanted, name) for name in ids)
+            line.append([np.mean([shows(unwanted, name) for name in ids]), alone/min(10, right)])
         found.append(line)
-    a,b,c,d = 100*np.mean(found, 0)
-    print(markdown_table(["search","first ten that show the unwanted thing %","recall@10 of the wanted thing alone %"],
-                         [["a WANTED",f"{a:.1f}",f"{b:.1f}"],["a WANTED, without='a UNWANTED'",f"{c:.1f}",f"{d:.1f}"]]) + "\n")
+    searches = "a WANTED","a WANTED, without='a UNWANTED'","{'a WANTED': 1, 'a UNWANTED': -1}"
+    rows = [[search,*map("{:.1f}".format, shares)] for search,shares in zip(searches, 100*np.mean(found, 0))]
+    print(markdown_table(["search","first ten that show the unwanted thing %","recall@10 of the wanted thing alone %"], rows) + "\n")
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])

@@ -33,7 +33,7 @@ class Record(BaseModel):
     "What one seed measured."
     model_config = ConfigDict(extra="forbid", strict=True)
     seed: int|str  # Seed of everything that is drawn at random; of an ensemble, such as `0 + 1`
-    metrics: dict[str,_Number] = Field(min_length=1)  # In their own units: recalls, NDCG and grounding in [0,1], ranks from 1
+    metrics: dict[str,float] = Field(min_length=1)  # In their own units: recalls, NDCG and grounding in [0,1], ranks from 1
     epochs: _Amount  # Epochs that were trained, or "not recorded"
     seconds: _Amount  # Seconds of training and validation, as they passed; of an ensemble, those of its first member
     commit: str  # Commit of the code that trained; with `+` where files were changed
@@ -97,8 +97,9 @@ def entry_path(
 
 def _checked_entry(content, path):
     "Content of the right shape; otherwise the first fault is named (ValueError)."
+    try: json.dumps(content, ensure_ascii=False).encode("utf8")
+    except UnicodeEncodeError: raise ValueError(f"{path}: a text holds half of a character, which no file can; correct it") from None
     try: entry = Entry.model_validate(content)
-    except UnicodeEncodeError as e: raise ValueError(f"{path}: a text holds half of a character ({e}); correct it") from None
     except ValidationError as e:
         fault = e.errors()[0]
         place = ".".join(map(str, fault["loc"])) or "Entry"

@@ -65,11 +65,12 @@ def _pair_data(alignment, name):
         raise ValueError(
             f"the alignment of {alignment.caption!r} has cosines that are not finite; look at the model that made it")
     boxes = None if alignment.boxes is None else np.asarray(alignment.boxes, dtype=float).round(1)
+    width,height = map(float, alignment.size)
     return {
         "name": name, "image": str(alignment.image_id), "credit": alignment.credit,
         "caption": alignment.caption, "words": list(alignment.words), "gaps": gaps_of(alignment),
         "regions": len(cosines), "cosines": base64.b64encode(cosines.tobytes()).decode(),
-        "boxes": None if boxes is None else boxes.tolist(), "size": list(map(float, alignment.size))}
+        "boxes": None if boxes is None else boxes.tolist(), "size": [width,height], "panorama": width > PANORAMA*height}
 
 # %% ../../nbs/look/03_view.ipynb #b366f056
 def _notes(alignment, picture_note):

@@ -138,7 +138,9 @@ def read_tested(
     path:str|Path, # A file of `Evaluation.save`
 ) -> Tested:
     "Read what a tested model reached."
-    return read_json(path, Tested, "remove it, and test the model again")
+    tested = read_json(path, Tested, "remove it, and test the model again")
+    metrics = {name: value if value is None else float(value) for name,value in tested["metrics"].items()} # JSON has whole numbers too
+    return tested | {"metrics": metrics}
 
 # %% ../../nbs/measure/06_evaluation.ipynb #821278b8
 def ensemble(

@@ -423,7 +423,7 @@ def read_uploaded(folder):
 
 
 def results_hold(results):
-    return all(v is None or np.isfinite(float(v)) for seeds in results.lines.values() for o in seeds for v in o.metrics.values())
+    return all(v is None or np.isfinite(v) for seeds in results.lines.values() for o in seeds for v in o.metrics.values())
 
 
 def make_pairs(folder):

@@ -79,7 +79,7 @@ function drawPicture() {
   $("stage").style.aspectRatio = `${width} / ${height}`;
   $("stage").style.width = `${Math.round(500 * width / height)}px`;
   $("stage").toggleAttribute("data-empty", without);
-  $("panel").toggleAttribute("data-panorama", width > 3 * height);
+  $("panel").toggleAttribute("data-panorama", pair.panorama);
   $("panel").style.setProperty("--left", `${clamp(.75 * width / height, .6, 1)}fr`);
   $("picture").hidden = without;
   $("picture").alt = `image ${pair.image}`;
