@@ -32,13 +32,17 @@ def xtr(
     align:Tensor, # As in `mrsw`, with all images of the batch or collection
     region_mask:Tensor, # As in `mrsw`
     word_mask:Tensor, # As in `mrsw`
-    k:int=64, # Regions that a word retrieves
+    k:int=64, # Regions that a word retrieves in training, where the cosines have a gradient
+    k_ranking:int=1000, # Regions that a word retrieves in ranking
 ) -> Tensor: # In [-1,1], `(images, captions)`
-    "Maxima of the words that retrieved a region of the image, averaged (XTR, arXiv 2304.01982)."
+    "Maxima of the words that retrieved a region of the image, averaged; of all words in ranking (XTR, arXiv 2304.01982)."
+    is_training = align.requires_grad
+    found = min(k if is_training else k_ranking, int(region_mask.sum()))
     cosines = align.masked_fill(~region_mask[:,None,:,None], -torch.inf)
     of_word = cosines.permute(1,3,0,2).flatten(2) # (captions, words, regions of all images)
-    last = of_word.topk(min(k, int(region_mask.sum())), -1).values[...,-1] # cosine of the last region that is retrieved
+    last = of_word.topk(found, -1).values[...,-1] # cosine of the last region that is retrieved
     best = masked_max(align, region_mask[:,None,:,None], -2) # (images, captions, words)
+    if not is_training: return masked_mean(torch.maximum(best, last), word_mask, -1)
     retrieved = (best >= last) & word_mask & region_mask.any(-1)[:,None,None]
     return best.masked_fill(~retrieved, 0).sum(-1)/retrieved.sum(-1).clamp(min=1)
 POOLINGS["xtr"] = Pooling("xtr", xtr, "XTR", all_images=True)
