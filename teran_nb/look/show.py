@@ -204,7 +204,7 @@ def show_heat(
     limits:tuple|None=None, # Lowest and highest cosine of the colour scale; those of this map by default
     bar:bool=True, # Whether to draw the colour bar
 ) -> Axes:
-    "The cosines of a word or phrase spread over the picture."
+    "A smooth map of the cosines of a word or phrase."
     _require_words(alignment)
     columns = alignment.columns_of(word)
     alignment,note = with_picture(alignment)

@@ -19,6 +19,7 @@ import numpy as np
 import PIL.Image
 from fastcore.basics import patch
 
+from ..core.boxes import heat_weights
 from ..core.config import one_of
 from ..core.files import atomic
 from ..core.show import Templates, data_uri, small_jpeg
@@ -58,6 +59,8 @@ def gaps_of(
     ends = [0]+[end for _,end in alignment.spans]
     return [alignment.caption[end:start] for end,start in zip(ends, starts)]
 
+def _as_base64(values): return base64.b64encode(np.asarray(values, dtype="<f4").tobytes()).decode()
+
 def _pair_data(alignment, name):
     "What the script needs of one pair of known size, ready for JSON."
     cosines = np.asarray(alignment.cosines, dtype="<f4")
@@ -66,10 +69,12 @@ def _pair_data(alignment, name):
             f"the alignment of {alignment.caption!r} has cosines that are not finite; look at the model that made it")
     boxes = None if alignment.boxes is None else np.asarray(alignment.boxes, dtype=float).round(1)
     width,height = map(float, alignment.size)
+    means,weights = [],[] # of the map of each word
+    if len(cosines) and boxes is not None: means,weights = heat_weights(alignment.cosines, alignment.boxes, alignment.size)
     return {
         "name": name, "image": str(alignment.image_id), "credit": alignment.credit,
         "caption": alignment.caption, "words": list(alignment.words), "gaps": gaps_of(alignment),
-        "regions": len(cosines), "cosines": base64.b64encode(cosines.tobytes()).decode(),
+        "regions": len(cosines), "cosines": _as_base64(cosines), "means": list(map(float, means)), "weights": _as_base64(weights),
         "boxes": None if boxes is None else boxes.tolist(), "size": [width,height], "panorama": width > PANORAMA*height}
 
 # %% ../../nbs/look/03_view.ipynb #b366f056

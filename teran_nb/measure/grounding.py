@@ -73,7 +73,7 @@ class Grounded(NamedTuple):
     def phrase(self) -> tuple: # Equal for the same phrase in several captions of an image
         return self.image_id,tuple(word for word,*_ in matching_words(self.text)),self.link.boxes
     def heat(self) -> Tensor: # `(rows, columns)`, as in `heat_map`
-        "The phrase's cosines spread over the picture."
+        "A smooth map of the phrase's cosines."
         return heat_map(self.cosines, self.boxes, self.size)
 
 # %% ../../nbs/measure/04_grounding.ipynb #54afd8a4

@@ -294,7 +294,7 @@ def heat(self:Alignment,
     word:str|int|slice|Sequence, # A word or phrase, as in `columns_of`; the words of a phrase are averaged
     shape:tuple[int,int]|None=None, # Rows and columns of the map; 48 along the longer side by default
 ) -> Tensor: # As in `heat_map`, NaN where no region lies, `(rows, columns)`
-    "The cosines of a word spread over the picture."
+    "A smooth map of the cosines of a word."
     columns = self.columns_of(word)
     if self.boxes is None or not len(self.boxes):
         raise ValueError(f"{self.image_id or 'the image'} has no boxes of regions, over which cosines could be spread; its "

@@ -41,12 +41,13 @@ const same = (a, b) => a?.word === b?.word && a?.region === b?.region;
 
 // ---------------------------------------------------------------- data
 
-// Adds to a pair of the page's data: the cosines as a function, every word's regions from the best on, and the best.
+// Adds to a pair of the page's data: cosines and weights as functions, every word's regions from the best on, and the best.
 function decode(pair) {
-  const bytes = Uint8Array.from(atob(pair.cosines), character => character.charCodeAt(0));
-  const cosines = new Float32Array(bytes.buffer), words = pair.words.length;
+  const floats = text => new Float32Array(Uint8Array.from(atob(text), character => character.charCodeAt(0)).buffer);
+  const cosines = floats(pair.cosines), weights = floats(pair.weights), words = pair.words.length;
   const regions = Array.from({length: pair.regions}, (_, region) => region);
   pair.cosine = (region, word) => cosines[region * words + word];
+  pair.weight = (region, word) => weights[region * words + word];
   pair.ranked = pair.words.map((_, word) =>
     regions.slice().sort((a, b) => pair.cosine(b, word) - pair.cosine(a, word) || a - b));
   pair.best = pair.ranked.map(list => list[0]);
@@ -247,32 +248,41 @@ function drawBands({words, regions}) {
 
 // ---------------------------------------------------------------- a word spread over the picture
 
-// The map of `Alignment.heat`: 48 cells along the longer side, by the regions over each and the share that they cover.
+// The map of `Alignment.heat`, 48 cells along the longer side: a mean, and every region with its weight, smoothed.
 function cloudOf(word) {
   const [width, height] = pair.size, longer = Math.max(width, height);
   const columns = Math.max(1, Math.round(48 * width / longer)), rows = Math.max(1, Math.round(48 * height / longer));
-  const total = new Float64Array(rows * columns), covered = new Float64Array(rows * columns);
-  const shares = (low, high, cell, count) => {
-    const parts = [];
-    for (let i = Math.max(0, Math.floor(low / cell)); i < count && i * cell < high; i++)
-      parts.push([i, (Math.min(high, (i + 1) * cell) - Math.max(low, i * cell)) / cell]);
-    return parts.filter(([, share]) => share > 0);
-  };
-  const cosines = pair.boxes.map((_, region) => pair.cosine(region, word));
-  const mean = cosines.reduce((a, b) => a + b, 0) / cosines.length;
+  const areas = pair.boxes.map(([x1, y1, x2, y2]) => (x2 - x1) * (y2 - y1)).filter(area => area > 0).sort((a, b) => a - b);
+  const scale = Math.max(Math.sqrt(areas[(areas.length - 1) >> 1]), longer / 48) / 2;
+  const near = (a, b) => Math.exp(-((a - b) ** 2) / (2 * scale ** 2));
+  const added = new Float64Array(rows * columns), known = new Uint8Array(rows * columns);
   pair.boxes.forEach(([x1, y1, x2, y2], region) => {
     const across = shares(x1, x2, width / columns, columns);
     for (const [y, high] of shares(y1, y2, height / rows, rows))
       for (const [x, wide] of across) {
-        total[y * columns + x] += high * wide * (cosines[region] - mean);
-        covered[y * columns + x] += high * wide;
+        added[y * columns + x] += high * wide * pair.weight(region, word);
+        known[y * columns + x] = 1;
       }
   });
-  const most = covered.reduce((a, b) => Math.max(a, b), 1);
-  const values = total.map((sum, i) => mean + sum / covered[i] * Math.sqrt(Math.max(1, covered[i]) / most));
-  const known = values.filter(value => !Number.isNaN(value));
-  const low = known.reduce((a, b) => Math.min(a, b), Infinity), high = known.reduce((a, b) => Math.max(a, b), -Infinity);
+  const smooth = added.map((_, i) => sum(columns, x => added[i - i % columns + x] * near(x * width / columns, i % columns * width / columns)));
+  const values = smooth.map((_, i) => !known[i] ? NaN : pair.means[word] + sum(rows, y => smooth[y * columns + i % columns]
+    * near(y * height / rows, Math.floor(i / columns) * height / rows)));
+  const low = values.reduce((a, b) => b < a ? b : a, Infinity), high = values.reduce((a, b) => b > a ? b : a, -Infinity);
   return {values, rows, columns, low, high};
+}
+
+function sum(count, term) {
+  let total = 0;
+  for (let i = 0; i < count; i++) total += term(i);
+  return total;
+}
+// Which share of a box each cell along one side of the picture has.
+function shares(low, high, cell, count) {
+  const parts = [];
+  for (let i = Math.max(0, Math.floor(low / cell)); i < count && i * cell < high; i++)
+    parts.push([i, Math.min(high, (i + 1) * cell) - Math.max(low, i * cell)]);
+  const total = sum(parts.length, i => parts[i][1]);
+  return parts.map(([i, length]) => [i, length / total]).filter(([, share]) => share > 0);
 }
 
 // From the lowest cosine of the word, transparent, to its highest, vermilion; the picture turns grey below it.
