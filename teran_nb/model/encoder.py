@@ -18,6 +18,7 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from ..core.config import one_of
+from ..core.files import file_stamps
 from ..data.features import Regions
 from ..data.collection import Collection, Image, Images, Sentences, as_images, as_sentences
 from ..data.provenance import Provenance
@@ -77,8 +78,12 @@ def require_regions(self:Encoder, regions:Regions) -> None:
 
 @patch
 def cache_key(self:Encoder, collection:Collection) -> list: # For JSON
-    "Identifies the input data of stored encodings: region features and image ids; `fingerprint` identifies the model."
-    return [collection.features.manifest["sha256"],collection.image_ids]
+    "Identifies the input data of stored encodings: image ids, region features and picture files, each where they are read."
+    key = [collection.image_ids]
+    if self.info.reads != "pictures": key.append(collection.features.manifest["sha256"])
+    if self.info.reads == "regions": return key
+    paths = [collection.picture_path(image_id) for image_id in collection.image_ids]
+    return [*key,file_stamps(path for path in paths if path)]
 
 @patch
 def find_extractor(self:Encoder) -> Extractor:

@@ -20,7 +20,7 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor
 
 from ..core.packed import Packed
-from ..core.files import digest, file_stamps, home, project_path, user_path
+from ..core.files import digest, home, project_path, user_path
 from ..core.config import Positive, configuration, one_of, override, warn
 from ..core.processes import pick_device
 from ..core.show import progress
@@ -255,13 +255,10 @@ def encode_images(self:DualEncoder,
 
 # %% ../../nbs/zoo/11_dual.ipynb #6ea453fe
 @patch
-def cache_key(self:DualEncoder,
-    collection:Collection, # Images
-) -> list: # Anything that JSON can hold
-    "What encoded images depend on besides the encoder: the picture files, and boxes where they are used."
-    paths = [collection.picture_path(image_id) for image_id in collection.image_ids]
-    features = collection.features.manifest["sha256"] if self.config.regions == "boxes" else ""
-    return [collection.image_ids, file_stamps(path for path in paths if path), features]
+def cache_key(self:DualEncoder, collection:Collection) -> list: # For JSON
+    "Identifies the input data of stored encodings: the picture files, and boxes where they are used."
+    boxes = collection.features.manifest["sha256"] if self.config.regions == "boxes" else ""
+    return [*Encoder.cache_key(self, collection),boxes]
 
 # %% ../../nbs/zoo/11_dual.ipynb #6c89b2ff
 @patch
