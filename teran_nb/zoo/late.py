@@ -91,8 +91,7 @@ def _late_family(
     "A family of models with late interaction."
     is_beside = "picture_prompt" in more # the linear layer stands beside the model, whose weights have other names
     mapping = {r"^(base_model\.model\.)?model\.": ""} if is_beside else {}
-    fields = {"name": name, "pillow_class": pillow_class, "allowed_parts": allowed_parts, "key_mapping": mapping}
-    return type(f"LateFamily[{name}]", (LateFamily,), fields | more)
+    return LateFamily.named(name, pillow_class=pillow_class, allowed_parts=allowed_parts, key_mapping=mapping, **more)
 
 _GEMMA = "siglip.SiglipImageProcessorPil",("paligemma","gemma","siglip_vision_model")
 _QWEN = "qwen2_vl.Qwen2VLImageProcessorPil"
