@@ -247,7 +247,7 @@ def similarity(self:Network,
     with self.eval_mode() if len(images.names) else nullcontext():
         if not rerank: return score(chosen, **options)
         by_alignment = score(self.heads["alignment"])
-        return reranked(chosen, images, captions, by_alignment, rerank, **options) # the options are for the slow head
+        return reranked(chosen.similarity, images, captions, by_alignment, rerank, **options) # the options are for the slow head
 
 # %% ../../nbs/model/12_network.ipynb #752f4e0a
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ __all__ = ['DualConfig', 'DualEncoder']
 # %% ../../nbs/zoo/11_dual.ipynb #912d3a46
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from pathlib import Path
 from typing import Annotated, Literal, Unpack
 
@@ -338,7 +337,7 @@ def similarity(self:DualEncoder,
     sim = sim.float().to(images.whole.device)
     if not rerank: return sim
     def match(some, texts): return self.family.match([image.pixels() for image in some.images], texts.names)
-    return reranked(SimpleNamespace(similarity=match), images, captions, sim, rerank, options.get("show_progress_bar", False))
+    return reranked(match, images, captions, sim, rerank, options.get("show_progress_bar", False))
 
 @patch
 def pair_warning(self:DualEncoder, alignment:Alignment) -> str:
