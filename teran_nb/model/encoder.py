@@ -66,6 +66,9 @@ class Encoder:
     def encode_captions(self, captions:Sentences, batch_size:int=512, show_progress_bar:bool=False) -> Encoded:
         "Encode captions, one sentence or many, `batch_size` at a time."
         raise TypeError(f"{type(self).__name__} does not define encode_captions")
+    def own_similarity(self, images:Encoded, captions:Encoded, rerank:int=0, **options:Unpack[BlockOptions]) -> Tensor:
+        "Similarity of every pair by `info.own_score`, `(images, captions)`; the arguments are those of `similarity`."
+        raise TypeError(f"{type(self).__name__} has an own_score and does not define own_similarity")
     @property
     def name(self) -> str: return self.info.name # For titles and tables
     @property
@@ -151,6 +154,7 @@ def similarity(self:Encoder,
     require_rerank(self.info, rerank, pooling)
     require_options(options)
     images,captions = self.ensure_encoded(images, captions)
+    if not pooling and not self.info.ranks_by_alignment: return self.own_similarity(images, captions, rerank, **options)
     sim = similarity(images.parts, captions.weighted_parts, pooling or self.pooling, **options)
     if pooling or not self.info.global_weight: return sim
     return sim + self.info.global_weight*(images.whole @ captions.whole.T)

@@ -28,9 +28,9 @@ from ..data.words import stop_words
 from ..photos.detectors import Detector
 from ..photos.extractors import Windows
 from ..model.alignment import POOLINGS
-from ..model.similarity import BlockOptions, similarity
+from ..model.similarity import BlockOptions
 from ..model.encoded import Alignment, Encoded
-from ..model.encoder import Encoder, EncoderInfo, require_options, require_rerank
+from ..model.encoder import Encoder, EncoderInfo
 from ..model.heads import reranked
 from ..model.saving import load_or_encode
 from .regions_words import (
@@ -319,20 +319,8 @@ def encode_pair(self:DualEncoder, image:Encoded, caption:Encoded) -> tuple[Encod
 
 # %% ../../nbs/zoo/11_dual.ipynb #26552733
 @patch
-def similarity(self:DualEncoder,
-    images:Encoded|Images, # Pictures, encoded or not
-    captions:Encoded|Sentences, # Sentences, encoded or not
-    *,
-    pooling:str="", # Ranks by the alignment pooled so; as `ranks_by` says when empty
-    rerank:int=0, # Rank the first k results of each query again by the family's matching head, such as BLIP's
-    **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`; its own score needs none of them
-) -> Tensor: # `(images, captions)`
-    "Similarity of every pair."
-    require_rerank(self.info, rerank, pooling)
-    require_options(options)
-    images,captions = self.ensure_encoded(images, captions)
-    if pooling or self.info.ranks_by_alignment:
-        return similarity(images.parts, captions.parts, pooling or self.pooling, **options)
+def own_similarity(self:DualEncoder, images:Encoded, captions:Encoded, rerank:int=0, **options:Unpack[BlockOptions]) -> Tensor:
+    "The family's own score of every pair; its matching head, such as BLIP's, ranks the first `rerank` results of each query again."
     with torch.no_grad(): sim = self.family.score(images.whole.to(self.device), captions.whole.to(self.device))
     sim = sim.float().to(images.whole.device)
     if not rerank: return sim
