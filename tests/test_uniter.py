@@ -158,7 +158,7 @@ def test_everything_that_reads_a_joint_head(published, tmp_path):
     assert len(show_relations({"UNITER": word_relations(model, image, image.captions[0])})) == 2
     images, captions = model.encode_images(test), model.encode_captions(test)
     other = torch.rand(len(test), len(test.captions.texts))
-    again = reranked(model.head(), images, captions, other, 2)
+    again = reranked(model.head().similarity, images, captions, other, 2)
     best = other.topk(2, 0).indices
     torch.testing.assert_close(again.gather(0, best), model.similarity(images, captions).gather(0, best), atol=1e-5, rtol=1e-4)
     assert evaluate(model, test, rerank=6).metrics["t2i_r1"] == result.metrics["t2i_r1"]  # all six images are read again

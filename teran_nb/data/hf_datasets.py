@@ -17,9 +17,8 @@ from PIL import Image
 
 from ..core.config import LeftOut
 from ..core.files import atomic, digest, home, reading, require_file
-from .captions import image_name
+from .captions import image_name, split_name
 from .pictures import open_image, path_within, upright
-from .captions import split_name
 from .collection import Collection
 
 # %% ../../nbs/data/09_hf_datasets.ipynb #c9bf3920

@@ -18,6 +18,7 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from ..core.config import one_of
+from ..core.files import file_stamps
 from ..data.features import Regions
 from ..data.collection import Collection, Image, Images, Sentences, as_images, as_sentences
 from ..data.provenance import Provenance
@@ -65,6 +66,9 @@ class Encoder:
     def encode_captions(self, captions:Sentences, batch_size:int=512, show_progress_bar:bool=False) -> Encoded:
         "Encode captions, one sentence or many, `batch_size` at a time."
         raise TypeError(f"{type(self).__name__} does not define encode_captions")
+    def own_similarity(self, images:Encoded, captions:Encoded, rerank:int=0, **options:Unpack[BlockOptions]) -> Tensor:
+        "Similarity of every pair by `info.own_score`, `(images, captions)`; the arguments are those of `similarity`."
+        raise TypeError(f"{type(self).__name__} has an own_score and does not define own_similarity")
     @property
     def name(self) -> str: return self.info.name # For titles and tables
     @property
@@ -77,8 +81,12 @@ def require_regions(self:Encoder, regions:Regions) -> None:
 
 @patch
 def cache_key(self:Encoder, collection:Collection) -> list: # For JSON
-    "Identifies the input data of stored encodings: region features and image ids; `fingerprint` identifies the model."
-    return [collection.features.manifest["sha256"],collection.image_ids]
+    "Identifies the input data of stored encodings: image ids, region features and picture files, each where they are read."
+    key = [collection.image_ids]
+    if self.info.reads != "pictures": key.append(collection.features.manifest["sha256"])
+    if self.info.reads == "regions": return key
+    paths = [collection.picture_path(image_id) for image_id in collection.image_ids]
+    return [*key,file_stamps(path for path in paths if path)]
 
 @patch
 def find_extractor(self:Encoder) -> Extractor:
@@ -146,6 +154,7 @@ def similarity(self:Encoder,
     require_rerank(self.info, rerank, pooling)
     require_options(options)
     images,captions = self.ensure_encoded(images, captions)
+    if not pooling and not self.info.ranks_by_alignment: return self.own_similarity(images, captions, rerank, **options)
     sim = similarity(images.parts, captions.weighted_parts, pooling or self.pooling, **options)
     if pooling or not self.info.global_weight: return sim
     return sim + self.info.global_weight*(images.whole @ captions.whole.T)

@@ -8,6 +8,7 @@ __all__ = ['HEADS', 'Head', 'AlignmentHead', 'GlobalHead', 'BothHead', 'CrossEnc
 
 # %% ../../nbs/model/05_heads.ipynb #ba165b1d
 import math
+from collections.abc import Callable
 from itertools import product
 from types import SimpleNamespace
 from typing import Any, Unpack
@@ -131,7 +132,7 @@ class CrossEncoderHead(Head):
 
 # %% ../../nbs/model/05_heads.ipynb #82830fac
 def reranked(
-    head:CrossEncoderHead, # Scores the best pairs
+    score:Callable, # `similarity` of a cross-encoder head
     images:Encoded, # Whole vectors and packed regions
     captions:Encoded, # Whole vectors and packed words
     sim:Tensor, # Similarities by a head of a dual encoder, `(images, captions)`
@@ -150,7 +151,7 @@ def reranked(
     for item in progress(items, "re-rank", disable=not show_progress_bar):
         if by_image: rows,columns = item,chosen[item[0]].nonzero()[:,0]
         else: rows,columns = chosen[:,item[0]].nonzero()[:,0],item
-        scores[rows[:,None],columns] = head.similarity(images[rows], captions[columns], **options).to(scores)
+        scores[rows[:,None],columns] = score(images[rows], captions[columns], **options).to(scores)
     below = sim - sim.max() - 1 + scores[chosen].min()
     return torch.where(chosen, scores, below)
 

@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..core.packed import Packed
-from ..core.files import digest, digest_tensors, file_stamps
+from ..core.files import digest, digest_tensors
 from ..core.config import configuration, one_of
 from ..core.processes import seed_everything
 from ..core.show import progress
@@ -247,7 +247,7 @@ def similarity(self:Network,
     with self.eval_mode() if len(images.names) else nullcontext():
         if not rerank: return score(chosen, **options)
         by_alignment = score(self.heads["alignment"])
-        return reranked(chosen, images, captions, by_alignment, rerank, **options) # the options are for the slow head
+        return reranked(chosen.similarity, images, captions, by_alignment, rerank, **options) # the options are for the slow head
 
 # %% ../../nbs/model/12_network.ipynb #752f4e0a
 @dataclass(frozen=True)
@@ -386,14 +386,6 @@ def require_regions(self:Network, regions:Regions) -> None:
     if dim != expected.features or is_other:
         raise ValueError(f"the model reads region features of {expected.features} numbers by {expected.extractor!r}, these are "
                          f"{dim} numbers by {regions.extractor!r}; extract them as for its training, or train on these")
-
-@patch
-def cache_key(self:Network, collection:Collection) -> list: # For JSON
-    "Identifies the input data of stored encodings: region features, image ids, and picture files where they are read."
-    key = Encoder.cache_key(self, collection)
-    if self.vision is None: return key
-    paths = [collection.picture_path(image_id) for image_id in collection.image_ids]
-    return [*key,file_stamps(path for path in paths if path)]
 
 @patch(as_prop=True)
 def fingerprint(self:Network) -> str:

@@ -21,25 +21,13 @@ from ..data.pictures import MAX_PIXELS, open_image, to_rgb, upright
 from ..data.collection import Collection
 
 # %% ../../nbs/photos/05_duplicates.ipynb #d1ef6392
-def _changes_of_brightness(picture):
-    "Change of brightness from each cell of a 9 x 9 version to the cell on its right, then to that below, `(128,)`."
+def _difference_hash(picture):
+    "Where brightness increases, 128 bits as -1 and 1; and whether the picture is too uniform to be recognised by them."
     grey = np.asarray(to_rgb(picture).convert("L").resize((9,9), Image.Resampling.BOX), np.int16)
     to_the_right = np.diff(grey, axis=1)[:8]
     downwards = np.diff(grey, axis=0)[:,:8]
-    return np.concatenate([to_the_right.ravel(), downwards.ravel()])
-
-def _difference_hash(
-    picture:Image.Image, # Any mode and size; transparent pixels count as white
-) -> np.ndarray: # 128 bits as -1 and 1, float32
-    "Where the brightness of a picture increases to the right and downwards."
-    return np.where(_changes_of_brightness(picture) > 0, 1, -1).astype(np.float32)
-
-# %% ../../nbs/photos/05_duplicates.ipynb #f0988d68
-def _is_plain(
-    picture:Image.Image, # Any mode and size
-) -> bool: # True for a uniform picture, or a page with few lines of text
-    "Whether a picture is too uniform to be recognised by its difference hash."
-    return bool(np.count_nonzero(_changes_of_brightness(picture)) < 32)
+    changes = np.concatenate([to_the_right.ravel(), downwards.ravel()])
+    return np.where(changes > 0, 1, -1).astype(np.float32),np.count_nonzero(changes) < 32
 
 # %% ../../nbs/photos/05_duplicates.ipynb #3113de86
 @dataclass(frozen=True, repr=False)
@@ -92,9 +80,9 @@ def _read_hashes(collection):
                 picture,_ = upright(im, max_pixels=2*MAX_PIXELS)
         except Exception: continue # decoders raise any error on damaged files
         colours = np.asarray(picture.resize((8,8), Image.Resampling.BOX), np.int16).ravel()
-        rows.append((image_id, _difference_hash(picture), digest(data), colours, _is_plain(picture)))
+        rows.append((image_id, digest(data), colours, *_difference_hash(picture)))
     if not rows: return None
-    image_ids,hashes,checksums,colours,plain = zip(*rows)
+    image_ids,checksums,colours,hashes,plain = zip(*rows)
     return _Compared(image_ids, np.stack(hashes), checksums, np.stack(colours), plain)
 
 def _mean_features(collection):

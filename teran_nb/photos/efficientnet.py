@@ -12,7 +12,6 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ..core.files import write_json
@@ -113,11 +112,3 @@ class EfficientNet(Backbone):
 def imagenet_classes() -> list[str]: # 1,000, in the order of the classifier's outputs
     "The names of ImageNet's classes (torchvision's list, BSD-3)."
     return (files("teran_nb.photos")/"imagenet_classes.txt").read_text(encoding="utf8").splitlines()
-
-@patch
-@torch.inference_mode()
-def classify(self:EfficientNet,
-    features:Tensor, # Cells or averages of cells, `(n, 1280)`
-) -> Tensor: # Logits of the classes, `(n, 1000)`
-    "Which class of ImageNet each vector looks like."
-    return self.model.fc(features)

@@ -20,7 +20,7 @@ from ..data.collection import Images, Sentences, as_sentences
 from ..photos.efficientnet import EfficientNet
 from ..photos.extractors import Extractor, Windows
 from ..model.encoded import Encoded
-from ..model.encoder import Encoder, EncoderInfo, require_options, require_rerank
+from ..model.encoder import Encoder, EncoderInfo
 from ..model.regions import ClassPrior
 from ..model.similarity import BlockOptions
 from ..model.text import TextConfig, TokenWords, text_encoder
@@ -81,12 +81,6 @@ class Conse(Encoder):
             vectors = F.normalize(self.text(batch)[0], dim=-1)
             sets.append(Packed.from_padded(vectors, batch.word_mask).to("cpu"))
         return Encoded.of_captions(texts, Packed.cat(sets), TokenWords(tokens, self.text.tokenizer), torch.cat(wholes))
-    def similarity(self, images:Encoded|Images, captions:Encoded|Sentences, *, pooling:str="", rerank:int=0,
-                   **options:Unpack[BlockOptions]) -> Tensor:
-        "Cosine of every picture's names with every sentence, `(images, captions)`; the alignment with a pooling."
-        require_rerank(self.info, rerank, pooling)
-        require_options(options)
-        if pooling or self.config.ranking_head == "alignment":
-            return super().similarity(images, captions, pooling=pooling, **options)
-        images,captions = self.ensure_encoded(images, captions)
+    def own_similarity(self, images:Encoded, captions:Encoded, rerank:int=0, **options:Unpack[BlockOptions]) -> Tensor:
+        "Cosine of every picture's names with every sentence, `(images, captions)`."
         return images.whole @ captions.whole.T

@@ -8,7 +8,6 @@ __all__ = ['DualConfig', 'DualEncoder']
 # %% ../../nbs/zoo/11_dual.ipynb #912d3a46
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from pathlib import Path
 from typing import Annotated, Literal, Unpack
 
@@ -20,7 +19,7 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor
 
 from ..core.packed import Packed
-from ..core.files import digest, file_stamps, home, project_path, user_path
+from ..core.files import digest, home, project_path, user_path
 from ..core.config import Positive, configuration, one_of, override, warn
 from ..core.processes import pick_device
 from ..core.show import progress
@@ -29,9 +28,9 @@ from ..data.words import stop_words
 from ..photos.detectors import Detector
 from ..photos.extractors import Windows
 from ..model.alignment import POOLINGS
-from ..model.similarity import BlockOptions, similarity
+from ..model.similarity import BlockOptions
 from ..model.encoded import Alignment, Encoded
-from ..model.encoder import Encoder, EncoderInfo, require_options, require_rerank
+from ..model.encoder import Encoder, EncoderInfo
 from ..model.heads import reranked
 from ..model.saving import load_or_encode
 from .regions_words import (
@@ -255,13 +254,10 @@ def encode_images(self:DualEncoder,
 
 # %% ../../nbs/zoo/11_dual.ipynb #6ea453fe
 @patch
-def cache_key(self:DualEncoder,
-    collection:Collection, # Images
-) -> list: # Anything that JSON can hold
-    "What encoded images depend on besides the encoder: the picture files, and boxes where they are used."
-    paths = [collection.picture_path(image_id) for image_id in collection.image_ids]
-    features = collection.features.manifest["sha256"] if self.config.regions == "boxes" else ""
-    return [collection.image_ids, file_stamps(path for path in paths if path), features]
+def cache_key(self:DualEncoder, collection:Collection) -> list: # For JSON
+    "Identifies the input data of stored encodings: the picture files, and boxes where they are used."
+    boxes = collection.features.manifest["sha256"] if self.config.regions == "boxes" else ""
+    return [*Encoder.cache_key(self, collection),boxes]
 
 # %% ../../nbs/zoo/11_dual.ipynb #6c89b2ff
 @patch
@@ -323,25 +319,13 @@ def encode_pair(self:DualEncoder, image:Encoded, caption:Encoded) -> tuple[Encod
 
 # %% ../../nbs/zoo/11_dual.ipynb #26552733
 @patch
-def similarity(self:DualEncoder,
-    images:Encoded|Images, # Pictures, encoded or not
-    captions:Encoded|Sentences, # Sentences, encoded or not
-    *,
-    pooling:str="", # Ranks by the alignment pooled so; as `ranks_by` says when empty
-    rerank:int=0, # Rank the first k results of each query again by the family's matching head, such as BLIP's
-    **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`; its own score needs none of them
-) -> Tensor: # `(images, captions)`
-    "Similarity of every pair."
-    require_rerank(self.info, rerank, pooling)
-    require_options(options)
-    images,captions = self.ensure_encoded(images, captions)
-    if pooling or self.info.ranks_by_alignment:
-        return similarity(images.parts, captions.parts, pooling or self.pooling, **options)
+def own_similarity(self:DualEncoder, images:Encoded, captions:Encoded, rerank:int=0, **options:Unpack[BlockOptions]) -> Tensor:
+    "The family's own score of every pair; its matching head, such as BLIP's, ranks the first `rerank` results of each query again."
     with torch.no_grad(): sim = self.family.score(images.whole.to(self.device), captions.whole.to(self.device))
     sim = sim.float().to(images.whole.device)
     if not rerank: return sim
     def match(some, texts): return self.family.match([image.pixels() for image in some.images], texts.names)
-    return reranked(SimpleNamespace(similarity=match), images, captions, sim, rerank, options.get("show_progress_bar", False))
+    return reranked(match, images, captions, sim, rerank, options.get("show_progress_bar", False))
 
 @patch
 def pair_warning(self:DualEncoder, alignment:Alignment) -> str:

@@ -82,46 +82,37 @@ class LateFamily(Family):
         return inputs,self.processor.query_prefix.index("{}")
 
 # %% ../../nbs/zoo/07_late.ipynb #abaa9bc9
-def _late_family(
-    name:str, # `model_type` of its configuration
-    pillow_class:str, # Folder and class of its image processor
-    allowed_parts:tuple[str,...], # `model_type`s of the models it may be built of
-    **more, # `picture_prompt` and `query` of a model without the linear layer inside, and other fields of `LateFamily`
-) -> type[LateFamily]: # A subclass
-    "A family of models with late interaction."
-    is_beside = "picture_prompt" in more # the linear layer stands beside the model, whose weights have other names
-    mapping = {r"^(base_model\.model\.)?model\.": ""} if is_beside else {}
-    fields = {"name": name, "pillow_class": pillow_class, "allowed_parts": allowed_parts, "key_mapping": mapping}
-    return type(f"LateFamily[{name}]", (LateFamily,), fields | more)
+_BESIDE = {r"^(base_model\.model\.)?model\.": ""} # Names of weights where the linear layer stands beside the model
+_GEMMA = {"pillow_class": "siglip.SiglipImageProcessorPil", "allowed_parts": ("paligemma","gemma","siglip_vision_model")}
 
-_GEMMA = "siglip.SiglipImageProcessorPil",("paligemma","gemma","siglip_vision_model")
-_QWEN = "qwen2_vl.Qwen2VLImageProcessorPil"
-_TILES = "idefics3.Idefics3ImageProcessorPil"
-_BERT = "modernvbert","modernbert","siglip_vision_model"
+def _qwen(name):
+    return {"pillow_class": "qwen2_vl.Qwen2VLImageProcessorPil", "allowed_parts": (name,f"{name}_text",f"{name}_vision"),
+            "max_aspect_ratio": 200}
+
+_QWEN_BESIDE = {
+    "key_mapping": _BESIDE, "query": "{}" + 10*"<|endoftext|>",
+    "picture_prompt": "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>Describe the image.<|im_end|><|endoftext|>"}
+_TILES = {"pillow_class": "idefics3.Idefics3ImageProcessorPil", "allowed_parts": ("modernvbert","modernbert","siglip_vision_model")}
+_TILES_BESIDE = {"key_mapping": _BESIDE, "query": "{}" + 10*"<end_of_utterance>"}
 _USER = "User:<image>Describe the image.<end_of_utterance>\nAssistant:"
-_QWEN_PROMPTS = {
-    "picture_prompt": "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>Describe the image.<|im_end|><|endoftext|>",
-    "query": "{}" + 10*"<|endoftext|>", "max_aspect_ratio": 200}
-_TILE_QUERY = "{}" + 10*"<end_of_utterance>"
-
-def _qwen_parts(name): return name,f"{name}_text",f"{name}_vision"
 
 _FAMILIES = ( # Those with the linear layer inside come before those of the same parts with a layer beside them
-    _late_family("colpali", *_GEMMA, model_class="ColPaliForRetrieval"),
-    _late_family("paligemma", *_GEMMA,
-                picture_prompt="<image><bos>Describe the image.", query="<bos>{}" + 10*"<pad>",
-                text_options={"return_token_type_ids": True}), # each of its tokens sees those behind it
-    _late_family("colqwen2", _QWEN, _qwen_parts("qwen2_vl"), model_class="ColQwen2ForRetrieval", max_aspect_ratio=200),
-    _late_family("qwen2_vl", _QWEN, _qwen_parts("qwen2_vl"), **_QWEN_PROMPTS),
-    _late_family("qwen2_5_vl", _QWEN, _qwen_parts("qwen2_5_vl"), **_QWEN_PROMPTS),
-    _late_family("qwen3_vl", _QWEN, _qwen_parts("qwen3_vl"), **_QWEN_PROMPTS),
-    _late_family("colmodernvbert", _TILES, _BERT, model_class="ColModernVBertForRetrieval"),
-    _late_family("modernvbert", _TILES, _BERT, picture_prompt=f"<|begin_of_text|>{_USER}", query=_TILE_QUERY),
-    _late_family("idefics3", _TILES, ("idefics3","idefics3_vision","llama"),
-                picture_prompt=f"<|im_start|>{_USER}", query=_TILE_QUERY),
-    _late_family("gemma3", "gemma3.Gemma3ImageProcessorPil", ("gemma3","gemma3_text","siglip_vision_model"),
-                query="<bos><start_of_turn>user\nQuery: {}<end_of_turn>\n",
-                picture_prompt="<bos><start_of_turn>user\n<start_of_image>Describe this image<end_of_turn>\n"))
+    LateFamily.named("colpali", **_GEMMA, model_class="ColPaliForRetrieval"),
+    LateFamily.named("paligemma", **_GEMMA, key_mapping=_BESIDE,
+                     picture_prompt="<image><bos>Describe the image.", query="<bos>{}" + 10*"<pad>",
+                     text_options={"return_token_type_ids": True}), # each of its tokens sees those behind it
+    LateFamily.named("colqwen2", **_qwen("qwen2_vl"), model_class="ColQwen2ForRetrieval"),
+    LateFamily.named("qwen2_vl", **_qwen("qwen2_vl"), **_QWEN_BESIDE),
+    LateFamily.named("qwen2_5_vl", **_qwen("qwen2_5_vl"), **_QWEN_BESIDE),
+    LateFamily.named("qwen3_vl", **_qwen("qwen3_vl"), **_QWEN_BESIDE),
+    LateFamily.named("colmodernvbert", **_TILES, model_class="ColModernVBertForRetrieval"),
+    LateFamily.named("modernvbert", **_TILES, **_TILES_BESIDE, picture_prompt=f"<|begin_of_text|>{_USER}"),
+    LateFamily.named("idefics3", **_TILES | {"allowed_parts": ("idefics3","idefics3_vision","llama")}, **_TILES_BESIDE,
+                     picture_prompt=f"<|im_start|>{_USER}"),
+    LateFamily.named("gemma3", pillow_class="gemma3.Gemma3ImageProcessorPil", key_mapping=_BESIDE,
+                     allowed_parts=("gemma3","gemma3_text","siglip_vision_model"),
+                     query="<bos><start_of_turn>user\nQuery: {}<end_of_turn>\n",
+                     picture_prompt="<bos><start_of_turn>user\n<start_of_image>Describe this image<end_of_turn>\n"))
 LATE_FAMILIES = {family.name: family for family in _FAMILIES}
 
 # %% ../../nbs/zoo/07_late.ipynb #ea3ae91c

@@ -10,7 +10,6 @@ import inspect, re
 from fnmatch import filter as matching
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 import transformers
@@ -29,9 +28,7 @@ from ..core.files import project_path, read_json, user_path
 from ..core.hub import load_from_hub, loading, no_download, require_finite, require_rows
 from .families import DualFamily, Family, OpenClipImages, image_processor_class
 from .late import LATE_FAMILIES, LateNetwork
-from .relatives import (
-    Aimv2Family, AltClipFamily, BlipFamily, ChineseClipFamily, ClipSegFamily, MetaClip2Family, OwlFamily, QwenEmbeddingFamily,
-    Siglip2Family, SiglipFamily, TimmFamily, TimmNetwork, TipsFamily, VisionTextFamily, timm_tower)
+from .relatives import WHOLE_FAMILIES, QwenEmbeddingFamily, TimmFamily, TimmNetwork, timm_tower
 
 # %% ../../nbs/zoo/09_opening.ipynb #3b2ef33c
 def _repository_files(
@@ -70,9 +67,7 @@ def _require_weights(name, **options):
     raise (OSError if options else ValueError)("it has no weights (model.safetensors)")
 
 # %% ../../nbs/zoo/09_opening.ipynb #ae6b042f
-_KNOWN = (DualFamily, MetaClip2Family, ChineseClipFamily, AltClipFamily, SiglipFamily, Siglip2Family, Aimv2Family,
-          TipsFamily, BlipFamily, ClipSegFamily, OwlFamily, VisionTextFamily, QwenEmbeddingFamily, *LATE_FAMILIES.values())
-FAMILIES = {family.name: family for family in _KNOWN} # By `model_type`
+FAMILIES = WHOLE_FAMILIES | LATE_FAMILIES # By `model_type`
 
 def _make_family(name, family):
     "The entry of a user's family; its name is the `model_type` of its models in transformers."
@@ -204,34 +199,29 @@ def _prompt_processor(family, config, name, image_processor, tokenizer, has_chat
     return processor
 
 # %% ../../nbs/zoo/09_opening.ipynb #9d872161
-class _Adapter(NamedTuple):
-    "A LoRA adapter."
-    base:str # Folder or name of the model that it was trained for
-    scale:float # Factor of its products
-    matrices:dict[str,Tensor] # Its weights by their names
-
 def _adapter(name, **options):
-    "Read a LoRA adapter."
+    "Folder or name of the model that a LoRA adapter was trained for, and its matrices by their names."
     settings = _json("adapter_config.json", dict, name, **options)
     other = [key for key in ("use_dora","rank_pattern","alpha_pattern","modules_to_save") if settings.get(key)]
     if settings.get("peft_type") != "LORA" or other:
         raise ValueError(f"it is an adapter of another kind than LoRA ({', '.join(other)}); merge it by peft, and save the model")
     scale = settings["lora_alpha"]/settings["r"]**(.5 if settings.get("use_rslora") else 1)
-    return _Adapter(settings["base_model_name_or_path"], scale, load_file(cached_file(name, "adapter_model.safetensors", **options)))
+    weights = load_file(cached_file(name, "adapter_model.safetensors", **options))
+    matrices = {key: weight.float()*(scale if "lora_B" in key else 1) for key,weight in weights.items()}
+    return settings["base_model_name_or_path"],matrices
 
 @torch.no_grad()
-def _merge(model, adapter):
+def _merge(model, matrices):
     "Add the products of a LoRA adapter to the weights."
     modules = {name.replace("embedding_proj_layer", "custom_text_proj"): part for name,part in model.named_modules()
                if isinstance(part, nn.Linear)}
-    for key in filter(lambda key: "lora_A" in key, adapter.matrices):
+    for key in filter(lambda key: "lora_A" in key, matrices):
         path = key.partition(".lora_A")[0].removeprefix("base_model.model.")
         end = path[path.index("layers."):] if "layers." in path else path.rpartition(".")[2].replace("linear", "custom_text_proj")
         found = [name for name in modules if name.endswith(end) and ("vision" in path or "vision" not in name)]
         if len(found) != 1: raise ValueError(f"its base model has {len(found)} matrices {end}; name the adapter's own base model")
         weight = modules[found[0]].weight
-        up,down = adapter.matrices[key.replace("lora_A", "lora_B")],adapter.matrices[key]
-        weight += (adapter.scale*up.float() @ down.float()).to(weight)
+        weight += (matrices[key.replace("lora_A", "lora_B")] @ matrices[key]).to(weight)
 
 # %% ../../nbs/zoo/09_opening.ipynb #7c0f3a69
 _VISION = {"image_size": 224, "patch_size": 16, "layers": 12, "width": 768, "head_width": 64, "mlp_ratio": 4.}
@@ -384,26 +374,11 @@ def _open_network(source, name, files, dtype, **where):
 
 def _open_adapted(source, name, files, dtype, **where):
     "Family and network of the base model of a LoRA adapter, with the adapter added to the weights."
-    adapter = load_from_hub(_adapter, name, "LoRA adapter", _WRONG_NAME)
+    base,matrices = load_from_hub(_adapter, name, "LoRA adapter", _WRONG_NAME)
     why = f"{name} names it as its base model; download it first, or write its folder into adapter_config.json"
-    with no_download(why): family,model = _open_network(source, adapter.base, files, dtype, **where)
-    _merge(model, adapter)
+    with no_download(why): family,model = _open_network(source, base, files, dtype, **where)
+    _merge(model, matrices)
     return family,model
-
-def _open_transformers(source, name, files, dtype, **where):
-    "Family, network, image processor and tokenizer of a model of transformers."
-    open_network = _open_adapted if "adapter_config.json" in files else _open_network
-    family,model = open_network(source, name, files, dtype, **where)
-    processor = load_from_hub(partial(_image_processor, family, **where), name, f"{family.name} with its image processor", _COPY)
-    tokenizer = load_from_hub(partial(_tokenizer, model, AutoTokenizer, **where), name, f"{family.name} with its tokenizer", _COPY)
-    return family,model,processor,tokenizer
-
-def _open_clip(name, dtype, **where):
-    "Family, network, image processor and tokenizer of a model of OpenCLIP."
-    family,model,processor = load_from_hub(partial(_open_clip_network, dtype), name, "CLIP of OpenCLIP", _WRONG_NAME)
-    copy = "copy the tokenizer's files of openai/clip-vit-base-patch32 into it"
-    tokenizer = load_from_hub(partial(_tokenizer, model, CLIPTokenizer, **where), name, f"{family.name} with its tokenizer", copy)
-    return family,model,processor,tokenizer
 
 def family_of(
     name:str|Path, # Hugging Face name or folder
@@ -415,8 +390,15 @@ def family_of(
     if not source or source.startswith("~"): source = str(user_path(source)) # this refuses an empty name
     files = load_from_hub(_require_weights, source, "pretrained dual encoder", _WRONG_NAME)
     name,where,is_open_clip = _layout(source, files)
-    if is_open_clip: family,model,processor,tokenizer = _open_clip(name, dtype, **where)
-    else: family,model,processor,tokenizer = _open_transformers(source, name, files, dtype, **where)
+    if is_open_clip:
+        family,model,processor = load_from_hub(partial(_open_clip_network, dtype), name, "CLIP of OpenCLIP", _WRONG_NAME)
+        kind,cure = CLIPTokenizer,"copy the tokenizer's files of openai/clip-vit-base-patch32 into it"
+    else:
+        open_network = _open_adapted if "adapter_config.json" in files else _open_network
+        family,model = open_network(source, name, files, dtype, **where)
+        processor = load_from_hub(partial(_image_processor, family, **where), name, f"{family.name} with its image processor", _COPY)
+        kind,cure = AutoTokenizer,_COPY
+    tokenizer = load_from_hub(partial(_tokenizer, model, kind, **where), name, f"{family.name} with its tokenizer", cure)
     if family.writes_prompts:
         processor = _prompt_processor(family, model.config, name, processor, tokenizer, "modules.json" in files, local_files_only=True)
     if family.picture_prompt and "config_sentence_transformers.json" in files: _warn_of_prompts(source)

@@ -140,7 +140,7 @@ def make_prepared(folder):
 
 def make_preparing(folder):
     "A collection whose making was stopped at its end."
-    with patch("teran_nb.photos.prepare.link_pictures", side_effect=KeyboardInterrupt):
+    with patch("teran_nb.photos.prepare._link_pictures", side_effect=KeyboardInterrupt):
         try:
             read_prepared(folder)
         except KeyboardInterrupt:
