@@ -125,7 +125,7 @@ def _spread(boxes, size, shape):
     across = _covered(boxes[:,0], boxes[:,2], width, columns)
     down = _covered(boxes[:,1], boxes[:,3], height, rows)
     areas = box_area(boxes)
-    scale = areas[areas > 0].median().nan_to_num().sqrt().clamp(min=longest/48)/2
+    scale = max(min(areas[areas > 0].tolist(), default=0)**.5, longest/48)/2
     return across,down,across @ _nearness(columns, width, scale),down @ _nearness(rows, height, scale)
 
 def heat_weights(
@@ -141,7 +141,10 @@ def heat_weights(
     mean = is_seen @ values.float()/seen
     covariance = (smooth_across @ across.T)*(smooth_down @ down.T) # of the regions, `(regions, regions)`
     noise = (covariance.trace()/seen).clamp(min=1e-9)*torch.eye(len(covariance))
-    return mean,torch.linalg.solve(covariance + noise, is_seen.diag() @ (values.float() - mean))
+    surplus = is_seen.diag() @ (values.float() - mean)
+    weights = torch.linalg.solve(covariance + noise, surplus)
+    fitted = covariance @ weights # means of the map over the regions
+    return mean,weights*(surplus*fitted).sum(0)/(fitted**2).sum(0).clamp(min=1e-12)
 
 def heat_map(
     values:Tensor, # A value of each region, `(regions,)`

@@ -252,8 +252,8 @@ function drawBands({words, regions}) {
 function cloudOf(word) {
   const [width, height] = pair.size, longer = Math.max(width, height);
   const columns = Math.max(1, Math.round(48 * width / longer)), rows = Math.max(1, Math.round(48 * height / longer));
-  const areas = pair.boxes.map(([x1, y1, x2, y2]) => (x2 - x1) * (y2 - y1)).filter(area => area > 0).sort((a, b) => a - b);
-  const scale = Math.max(Math.sqrt(areas[(areas.length - 1) >> 1]), longer / 48) / 2;
+  const areas = pair.boxes.map(([x1, y1, x2, y2]) => (x2 - x1) * (y2 - y1)).filter(area => area > 0);
+  const scale = Math.max(Math.sqrt(areas.reduce((a, b) => Math.min(a, b), Infinity)), longer / 48) / 2;
   const near = (a, b) => Math.exp(-((a - b) ** 2) / (2 * scale ** 2));
   const added = new Float64Array(rows * columns), known = new Uint8Array(rows * columns);
   pair.boxes.forEach(([x1, y1, x2, y2], region) => {
