@@ -27,9 +27,8 @@ from ..model.encoded import Alignment, Encoded
 from ..model.similarity import similarity
 from ..model.encoder import Encoder
 from ..measure.retrieval import ranking, ranks
-from ..search.question import split_without
 from ..search.presence import Presence, fit_presence
-from ..search.answers import Hits
+from ..search.answers import Hits, split_without
 from ..search.index import Index, ask as ask_images
 from .galleries import RegionMatch, best_regions, piece_vectors, unread_words
 from .view import AlignmentView

@@ -35,9 +35,8 @@ from .first_stage import FirstStage, everyday_sentences
 from .backends import Layout, MemoryBackend, RESERVED, Request, StoredImage, plain_value, read_conditions
 from .qdrant import open_edge
 from .server import ServerBackend
-from .question import Question, as_caption, mix_captions, split_without, summed_words
-from .presence import Presence, fit_presence, judged_words
-from .answers import Answers, Hits
+from .presence import Presence, fit_presence, judged_words, summed_words
+from .answers import Answers, Hits, Question, as_caption, mix_captions, split_without
 
 # %% ../../nbs/search/07_index.ipynb #0e46a257
 class Index:
