@@ -167,11 +167,8 @@ class NdcgRule:
     def __str__(self): return f"{self.gains} gains, i2t over {self.i2t_queries} queries"
 
 # %% ../../nbs/measure/03_retrieval.ipynb #d05a31d1
-def _several_right(
-    ranking:np.ndarray, # Candidates of every query from best to worst, `(queries, k)`
-    right:dict, # Row of a query to the rows of its right candidates; queries without an entry do not count
-) -> dict: # `map_at_r`, `rprecision`, `r1`, `r5`, `r10`, each in [0,1]
-    "Metrics of queries with several right answers, averaged over these queries; R is `k` where more are right."
+def _several_right(ranking, right):
+    "Metrics of the queries of `right`, which has the rows of the right candidates of each; averaged over them, with R at most `k`."
     rows = []
     for query,candidates in right.items():
         hits = np.isin(ranking[query], candidates)

@@ -162,19 +162,15 @@ def _read_columns(columns, count):
     return lists
 
 # %% ../../nbs/search/07_index.ipynb #43f6a7a4
-def _date_taken(
-    path:str|Path, # A picture file
-) -> int|None: # Such as 20140503; None where the file does not say it
-    "The date of a photograph by its EXIF tags."
+def _date_taken(path):
+    "The date of a photograph by its EXIF tags, such as 20140503; None where the file does not say it."
     tags = read_tags(path)
     text = tags.get(0x9003) or tags.get(0x0132) or "" # when it was taken, else when the file was changed
     date = re.match(r"(\d{4}):(\d\d):(\d\d)", str(text))
     return int("".join(date.groups())) if date else None
 
-def _folders(
-    image:Image, # With a file
-) -> list[str]: # Of a file that was added alone, the name of its folder
-    "The name of the folder that was added, and the paths in it of the folders above a picture."
+def _folders(image):
+    "The name of the folder that was added, and the paths in it of the folders above a picture; of a file alone, its folder."
     is_below = image.path.with_suffix("").as_posix().endswith(f"/{image.id}")
     inside = [folder.as_posix() for folder in PurePosixPath(image.id).parents][-2::-1] if is_below else []
     return [image.path.absolute().parents[len(inside)].resolve().name,*inside]

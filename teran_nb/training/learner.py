@@ -48,11 +48,8 @@ _FROM_CONFIG = ("margin","negatives","reduction","soften") # Arguments of a form
 _STATE_NAMES = {"scale": "log_scale", "bias": "bias"} # Names of learned parameters in checkpoints; others are `learned_<name>`
 
 class _Criterion(nn.Module):
-    "The loss that a configuration names, with the parameters that it learns."
-    def __init__(self,
-        config:TrainConfig, # Names the loss
-        n_heads:int=1, # Number of heads with this loss, each with parameters of its own
-    ):
+    "The loss that a configuration names, with the parameters that it learns, for each of some heads its own."
+    def __init__(self, config:TrainConfig, n_heads:int=1):
         super().__init__()
         self.config = config
         self.rule = LOSSES[config.loss]
@@ -80,10 +77,8 @@ class _Criterion(nn.Module):
 
 # %% ../../nbs/training/02_learner.ipynb #e33c426b
 class _Uncertainty(nn.Module):
-    "Adds losses, each weighted by a learned uncertainty (TERAN section 7, reference [25])."
-    def __init__(self,
-        n:int, # How many losses
-    ):
+    "Adds `n` losses, each weighted by a learned uncertainty (TERAN section 7, reference [25])."
+    def __init__(self, n):
         super().__init__()
         self.log_variance = nn.Parameter(torch.zeros(n))
     def forward(self, losses:Tensor) -> Tensor:
@@ -185,10 +180,7 @@ class Objective(nn.Module):
         return losses.sum() if self.config.reduction == "sum" else losses.mean()
 
 # %% ../../nbs/training/02_learner.ipynb #a438db22
-def _optimizer_of(
-    model:nn.Module, # What learns
-    config:TrainConfig, # With its optimizer and rate
-) -> torch.optim.Optimizer:
+def _optimizer_of(model, config):
     "Adam, or AdamW with the betas of UNITER's code."
     learning = [p for p in model.parameters() if p.requires_grad]
     if config.optimizer == "adam": return torch.optim.Adam(learning, lr=config.learning_rate)
@@ -208,21 +200,13 @@ def learning_rate_at(
     share = RATE_SCHEDULES[config.schedule]
     return config.learning_rate*rise*share(config, step//per_epoch, step, steps)
 
-def _pooling_at(
-    config:TrainConfig, # With `start_pooling` and `start_epochs`
-    epoch:int, # From 0
-) -> str: # Empty for the model's own
-    "The pooling of a training epoch."
+def _pooling_at(config, epoch):
+    "The pooling of a training epoch, which counts from 0; empty for the model's own."
     return config.start_pooling if epoch < min(config.start_epochs, config.epochs//2) else ""
 
 # %% ../../nbs/training/02_learner.ipynb #d985121d
-def _step_seed(
-    seed:int, # Seed of the run
-    epoch:int, # From 0
-    step:int, # Batch of the epoch, from 0
-    process:int=0, # Number of this process
-) -> int: # In [0,2**32)
-    "Seed of everything random in one step."
+def _step_seed(seed, epoch, step, process=0):
+    "Seed of everything random in one step of a run with this seed, in [0,2**32)."
     return hash((seed, epoch, step, process)) % 2**32 # CPython salts hashes of strings, not of integers
 
 # %% ../../nbs/training/02_learner.ipynb #832cf906
