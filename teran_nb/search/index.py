@@ -560,37 +560,31 @@ def _question(self:Index, asked, without, pooling):
 
 # %% ../../nbs/search/07_index.ipynb #71fb21b5
 @patch
-def _words(self:Index, captions, pooling=""):
-    "The words of captions, scaled so that the sum of their best cosines is the pooled alignment."
-    words = captions.weighted_parts
-    pooling = POOLINGS.get(pooling or self.pooling)
-    if pooling is None or not pooling.means or "words" not in pooling.sum_over: return words
-    lengths = words.lengths.clamp(min=1)
-    return Packed(words.values/torch.repeat_interleave(lengths, words.lengths)[:,None], words.offsets)
-
-@patch
-def _whole(self:Index, captions):
-    "The vectors of whole captions as the engine compares them, `(captions, dim)`; None where the score takes none."
-    return captions.whole*(self.layout.global_weight or 1) if self.layout.whole_dim else None
+def _vectors(self:Index, caption, pooling, by_first_stage):
+    "The words of a caption, scaled so that the sum of their best cosines is its pooled alignment; and its vector for `first`."
+    layout,formula,words = self.layout,POOLINGS.get(pooling or self.pooling),caption.weighted_parts.values
+    if formula and formula.means and "words" in formula.sum_over: words = words/max(1, len(words))
+    first = torch.zeros(layout.first_dim)
+    if by_first_stage: first[:layout.learned_dim] = self.backend.stage.sentence_vector(words)
+    if layout.whole_dim and not pooling: first[layout.learned_dim:] = caption.whole[0]*(layout.global_weight or 1)
+    return words.numpy(),first.numpy()
 
 @patch
 def _propose(self:Index, question, limit, candidates, conditions, with_vectors=False):
     "The images that the backend ranks first for one question; with 0 candidates all are compared."
-    layout,stage = self.layout,self.backend.stage
-    caption,unwanted,pooling = question.caption,question.unwanted,question.pooling
-    by_whole = layout.ranks_by_whole and not pooling
-    words = self._words(caption, pooling).values
-    off = None if unwanted is None else self._words(unwanted, pooling).values
+    pooling = question.pooling
+    by_whole = self.layout.ranks_by_whole and not pooling
+    if not (by_whole or self.layout.is_learned): candidates = 0
+    by_first_stage = candidates and not by_whole
+    words,first = self._vectors(question.caption, pooling, by_first_stage)
     if not len(words) and not by_whole: return []
-    if not (by_whole or layout.is_learned): candidates = 0
-    first = torch.zeros(layout.first_dim)
-    if candidates and not by_whole:
-        first[:layout.learned_dim] = stage.sentence_vector(words) - (0 if off is None else stage.sentence_vector(off))
-    if layout.whole_dim and not pooling:
-        first[layout.learned_dim:] = self._whole(caption)[0] - (0 if off is None else self._whole(unwanted)[0])
-    if by_whole: return self.backend.search(Request(None, first.numpy(), limit, candidates, None, conditions, with_vectors))
-    off = off.numpy() if off is not None and len(off) else None
-    return self.backend.search(Request(words.numpy(), first.numpy(), limit, candidates, off, conditions, with_vectors))
+    off = None
+    if question.unwanted is not None:
+        off,off_first = self._vectors(question.unwanted, pooling, by_first_stage)
+        first = first - off_first
+    if by_whole: words = off = None
+    if off is not None and not len(off): off = None
+    return self.backend.search(Request(words, first, limit, candidates, off, conditions, with_vectors))
 
 @patch
 def _by_score(self:Index, images, question):
@@ -599,7 +593,7 @@ def _by_score(self:Index, images, question):
     encoded,pooling = self._encoded(images),question.pooling
     def scores(caption):
         if self.model is not None: return self.model.similarity(encoded, caption, pooling=pooling)[:,0]
-        whole = 0 if pooling or not self.layout.whole_dim else (encoded.whole @ self._whole(caption).T)[:,0]
+        whole = 0 if pooling or not self.layout.whole_dim else encoded.whole @ caption.whole[0]*(self.layout.global_weight or 1)
         if self.layout.ranks_by_whole and not pooling: return whole
         return similarity(encoded.parts, caption.weighted_parts, pooling or self.pooling)[:,0] + whole
     sim = scores(question.caption)

@@ -9,7 +9,6 @@ __all__ = ['judged_words', 'best_mean', 'summed_words', 'Presence', 'fit_presenc
 import math, re, warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -161,12 +160,6 @@ class _ContentWords:
         return {text for text,cosine in zip(self.row_of, cosines) if cosine > _NEAR}
 
 # %% ../../nbs/search/05_presence.ipynb #f2a77cfa
-class _Sample(NamedTuple):
-    "What one sentence that names a thing gives to the fits."
-    numbers:Tensor # Its three numbers without the images of the thing, and without as many others, `(2, 3)`
-    cosines:Tensor # Cosines of the thing with the sentence's six best images, `(6,)`
-    is_shown:Tensor # Whether these images mention the thing, `(6,)`
-
 class _Asked:
     "Sentences asked of a collection, from which a thing can be taken out."
     def __init__(self, model, images, texts, captions, owner):
@@ -185,7 +178,11 @@ class _Asked:
         surplus = best_mean(self.cosines[kept][:,words]) - expected[words]
         return torch.stack([best_mean(self.sim[kept,j]), surplus.min(), surplus.mean()])
     def samples_without(self, thing, g):
-        "A `_Sample` of each of the first eight sentences that name a thing; none where fewer than 50 images would stay."
+        """Samples of the first eight sentences that name a thing; none where fewer than 50 images would stay.
+
+        Each has the three numbers without the images of the thing, and without as many others, `(2, 3)`; the cosines of the thing
+        with the sentence's six best images, `(6,)`; and whether these images mention the thing, `(6,)`.
+        """
         near = self.words.near(thing)
         gone = torch.tensor([not near.isdisjoint(words) for words in self.mentions])
         if gone.sum() > len(gone) - 50: return
@@ -196,7 +193,7 @@ class _Asked:
             others[torch.randperm(len(gone), generator=g)[:int(gone.sum())]] = True
             numbers = torch.stack([self.numbers(j, out, expected) for out in (gone,others)])
             best = self.sim[:,j].topk(6).indices
-            yield _Sample(numbers, self.cosines[best,self.words.texts.index(thing)], gone[best])
+            yield numbers,self.cosines[best,self.words.texts.index(thing)],gone[best]
 
 # %% ../../nbs/search/05_presence.ipynb #e072857d
 _THINGS = 60 # Most things that a fit takes out
@@ -220,7 +217,8 @@ def fit_presence(
     samples = []
     for k in torch.randperm(len(things), generator=g)[:_THINGS].tolist(): samples += asked.samples_without(things[k], g)
     if len(samples) < 10: return None
-    weights = _logistic(torch.cat([sample.numbers for sample in samples]), torch.tensor([0,1]*len(samples)))
-    word_weights = _logistic(torch.cat([sample.cosines for sample in samples])[:,None], torch.cat([sample.is_shown for sample in samples]))
+    numbers,cosines,is_shown = map(torch.cat, zip(*samples))
+    weights = _logistic(numbers, torch.tensor([0,1]*len(samples)))
+    word_weights = _logistic(cosines[:,None], is_shown)
     expected = _ridge(asked.features, best_mean(asked.cosines))
     return Presence(weights, word_weights, tuple(expected.tolist()))
