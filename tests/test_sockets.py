@@ -257,7 +257,7 @@ def test_a_metric_of_one_cell(drawn, tmp_path):
     @register("metric", "first", "first quarter")
     def first_quarter(sim, image_of):
         r = ranks(sim, image_of)
-        return {"t2i": (r.t2i < len(sim) / 4).mean(), "i2t": torch.tensor(r.i2t < len(sim) / 4).float().mean()}
+        return {"t2i": (r["t2i"] < len(sim) / 4).mean(), "i2t": torch.tensor(r["i2t"] < len(sim) / 4).float().mean()}
 
     copied = {"__name__": "__main__"}
     exec(own_cell("encoder"), copied)

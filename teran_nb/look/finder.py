@@ -424,7 +424,7 @@ def queries(self:Finder,
     rows = [i for i,text in enumerate(texts) if containing.casefold() in text.casefold()]
     if only == "all" or not self.captioned: return [(i,None) for i in rows]
     direction = "i2t" if self.by_picture else "t2i"
-    true_ranks = [getattr(self._query_ranks(name), direction) for name in self.shown]
+    true_ranks = [self._query_ranks(name)[direction] for name in self.shown]
     first,last = true_ranks[0],true_ranks[-1]
     if only == "failures": wanted = first > 0
     elif only == "successes": wanted = first == 0
