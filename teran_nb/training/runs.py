@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PACKAGED', 'Run', 'run_folder', 'require_same_run', 'train', 'single_models', 'model_folders', 'load_model',
-           'load_models', 'in_project', 'evaluate_runs', 'trained_world']
+           'load_models', 'in_project', 'evaluate_runs']
 
 # %% ../../nbs/training/04_runs.ipynb #11138429
 import json, os, subprocess, sys, time
@@ -405,14 +405,6 @@ def test(self:Run,
     options = {"relevance": relevances_of(data, split), "changes": None if options.get("row") else self.recipe.test} | options
     return evaluate_runs(self, data.split(split), **options)
 
-def trained_world(
-    run:str|Path, # A run, or another model
-) -> str: # As `world` of `load_data`; `scenes` for a model that was not trained on drawn scenes
-    "How many drawn scenes a run was trained on: `tiny`, `quick` or `scenes`."
-    path = project_path(user_path(run))
-    folders = [path,*path.parents[:3]] # a model lies in its run, also as a member of an ensemble
-    folder = next((folder for folder in folders if (folder/"run.json").is_file()), None)
-    return Run(folder).saved["data"].get("world", "scenes") if folder else "scenes"
 
 # %% ../../nbs/training/04_runs.ipynb #29a9a659
 def _train_in_processes(run, device, processes, tensorboard):
