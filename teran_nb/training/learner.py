@@ -45,7 +45,6 @@ from .batches import Batches, split_into_batches
 
 # %% ../../nbs/training/02_learner.ipynb #94f1a2d1
 _FROM_CONFIG = ("margin","negatives","reduction","soften") # Arguments of a formula that are fields of `TrainConfig`
-_STATE_NAMES = {"scale": "log_scale", "bias": "bias"} # Names of learned parameters in checkpoints; others are `learned_<name>`
 
 class _Criterion(nn.Module):
     "The loss that a configuration names, with the parameters that it learns, for each of some heads its own."
@@ -53,16 +52,15 @@ class _Criterion(nn.Module):
         super().__init__()
         self.config = config
         self.rule = LOSSES[config.loss]
+        self.parameter_of = nn.ParameterDict() # by name; of a scale its logarithm
         for name,initial in self.rule.learned.items():
             if name == "scale": initial = math.log(config.logit_scale or initial)
             if name == "bias": initial = config.logit_bias or initial
-            parameter = nn.Parameter(torch.full((n_heads,), float(initial)))
-            self.register_parameter(_STATE_NAMES.get(name, f"learned_{name}"), parameter)
+            self.parameter_of[name] = nn.Parameter(torch.full((n_heads,), float(initial)))
     def learned(self, head:int) -> dict[str,Tensor]:
         "The learned parameters for a head."
         values = {}
-        for name in self.rule.learned:
-            parameter = getattr(self, _STATE_NAMES.get(name, f"learned_{name}"))
+        for name,parameter in self.parameter_of.items():
             if name == "scale":
                 # CLIP's bound; a bound on the value instead of the parameter would stop its gradient
                 with torch.no_grad(): parameter.clamp_(max=math.log(100))
