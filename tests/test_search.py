@@ -25,11 +25,11 @@ from teran_nb.core.packed import Packed
 from teran_nb.data.collection import as_images
 from teran_nb.model.encoded import CaptionWords, Encoded
 from teran_nb.model.encoder import Encoder, EncoderInfo
+from teran_nb.search.answers import Question
 from teran_nb.search.backends import Request, example_backend
 from teran_nb.search.first_stage import FirstStage
 from teran_nb.search.index import Index, ask
 from teran_nb.search.qdrant import open_edge
-from teran_nb.search.question import Question
 
 pytest.importorskip("qdrant_edge", reason="the extra `search` is missing")
 quick = patch.object(FirstStage, "learn", partial(FirstStage.learn, steps=20))

@@ -170,9 +170,9 @@ def test_a_loss_is_resumed(drawn, tmp_path):
                 model = Network.build(network_for(drawn), drawn.captions.texts)
                 Learner(model, drawn, drawn, replace(config, epochs=n), tmp_path / folder, device="cpu").fit()
             state = torch.load(tmp_path / folder / "last.pt", weights_only=True)["objective"]
-            (whole if folder == "whole" else halves).append({k: v for k, v in state.items() if k in ("criterion.log_scale", "criterion.learned_warmth")})
+            (whole if folder == "whole" else halves).append({k: v for k, v in state.items() if k in ("criterion.parameter_of.scale", "criterion.parameter_of.warmth")})
         assert whole == halves and len(whole[0]) == 2
-        assert whole[0]["criterion.learned_warmth"].item() != 2.
+        assert whole[0]["criterion.parameter_of.warmth"].item() != 2.
     finally:
         del LOSSES["softened"]
 
@@ -257,7 +257,7 @@ def test_a_metric_of_one_cell(drawn, tmp_path):
     @register("metric", "first", "first quarter")
     def first_quarter(sim, image_of):
         r = ranks(sim, image_of)
-        return {"t2i": (r.t2i < len(sim) / 4).mean(), "i2t": torch.tensor(r.i2t < len(sim) / 4).float().mean()}
+        return {"t2i": (r["t2i"] < len(sim) / 4).mean(), "i2t": torch.tensor(r["i2t"] < len(sim) / 4).float().mean()}
 
     copied = {"__name__": "__main__"}
     exec(own_cell("encoder"), copied)

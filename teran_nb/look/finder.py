@@ -27,9 +27,8 @@ from ..model.encoded import Alignment, Encoded
 from ..model.similarity import similarity
 from ..model.encoder import Encoder
 from ..measure.retrieval import ranking, ranks
-from ..search.question import split_without
 from ..search.presence import Presence, fit_presence
-from ..search.answers import Hits
+from ..search.answers import Hits, split_without
 from ..search.index import Index, ask as ask_images
 from .galleries import RegionMatch, best_regions, piece_vectors, unread_words
 from .view import AlignmentView
@@ -425,7 +424,7 @@ def queries(self:Finder,
     rows = [i for i,text in enumerate(texts) if containing.casefold() in text.casefold()]
     if only == "all" or not self.captioned: return [(i,None) for i in rows]
     direction = "i2t" if self.by_picture else "t2i"
-    true_ranks = [getattr(self._query_ranks(name), direction) for name in self.shown]
+    true_ranks = [self._query_ranks(name)[direction] for name in self.shown]
     first,last = true_ranks[0],true_ranks[-1]
     if only == "failures": wanted = first > 0
     elif only == "successes": wanted = first == 0

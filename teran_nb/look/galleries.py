@@ -60,7 +60,7 @@ def choose_queries(
     "A few queries by a rule, so that a gallery cannot be made of successes only."
     one_of(rule, ("spread","successes","failures","relevant"), "rule")
     queries = _by_query(sim, image_of, direction)[0]
-    rank = getattr(ranks(sim, image_of), direction)
+    rank = ranks(sim, image_of)[direction]
     if rule == "spread": return evenly(np.argsort(rank, kind="stable").tolist(), n)
     eligible = np.flatnonzero(rank == 0 if rule == "successes" else rank > 0)
     if rule != "relevant": values = _margins(sim, image_of, direction)

@@ -89,7 +89,7 @@ def sentence(self:_SiteBuilder, caption):
     pictures = [a | {"name": self.collection.image_ids[row], "thumbnail": self.thumbnail(row)} for row,a in answers]
     return {"anchor": f"s{caption}", "name": self.texts[caption], "thumbnail": self.thumbnail(image),
             "text": _caption_buttons([self.align(row, caption) for row,_ in answers]),
-            "rank": int(self.ranks.t2i[caption]) if self.known else None, "answers": pictures,
+            "rank": int(self.ranks["t2i"][caption]) if self.known else None, "answers": pictures,
             "verdict": "" if self.known else self.result.hits[caption].verdict}
 
 # %% ../../nbs/look/06_website.ipynb #3465598f
@@ -98,7 +98,7 @@ def image(self:_SiteBuilder, row):
     "A picture and the sentences that answer it, for the template's `image`."
     answers = self.answers(self.sim[row], set(self.collection.captions.rows_of(row).tolist()))
     sentences = [a | {"text": _caption_buttons([self.align(row, caption)])} for caption,a in answers]
-    return {"anchor": f"p{row}", "name": self.collection.image_ids[row], "rank": int(self.ranks.i2t[row]),
+    return {"anchor": f"p{row}", "name": self.collection.image_ids[row], "rank": int(self.ranks["i2t"][row]),
             "thumbnail": self.thumbnail(row), "answers": sentences}
 
 @patch

@@ -80,11 +80,8 @@ def read_conditions(
     return checked(conditions, dict[str,list[str|tuple[float|None,float|None]]], "where",
                    "give text, a number, a list of these, or a range (least, most); write False and True as 0 and 1")
 
-def _fulfils(
-    payload:Mapping, # Columns of an image
-    conditions:Mapping, # Read by `read_conditions`
-) -> bool:
-    "Whether an image fulfils all conditions."
+def _fulfils(payload, conditions):
+    "Whether the columns of an image fulfil all conditions."
     def allows(wanted, value):
         if isinstance(wanted, str) or not isinstance(value, Real): return wanted == value
         least,most = wanted

@@ -49,21 +49,15 @@ def _checksum(image, layout):
     return zlib.crc32(image.first[layout.learned_dim:].astype("float16").tobytes(), checksum) if layout.whole_dim else checksum
 
 @patch
-def _point_fields(self:QdrantBackend,
-    image:StoredImage, # To be written
-) -> tuple[str,dict,dict]: # Id, vectors by name without those that would be empty, payload
-    "An image as a point."
+def _point_fields(self:QdrantBackend, image:StoredImage) -> tuple[str,dict,dict]:
+    "An image as a point: its id, its vectors by name without those that would be empty, and its payload."
     vectors = {}
     if len(image.regions): vectors["regions"] = image.regions.tolist()
     if image.first is not None: vectors["first"] = image.first.tolist()
     return point_id(image.image_id),vectors,{**image.payload, "image": image.image_id, "checksum": _checksum(image, self.layout)}
 
 @patch
-def _to_image(self:QdrantBackend,
-    point:Any, # With `payload` and `vector`, as both clients return it
-    with_vectors:bool, # Whether its vectors were asked for
-    score:float=0., # With the sentence of a search
-) -> StoredImage:
+def _to_image(self:QdrantBackend, point:Any, with_vectors:bool, score:float=0.) -> StoredImage:
     "The image that a point holds; ValueError where it has no name, or its vectors do not match its checksum."
     payload = dict(point.payload or {})
     cure = "the index is damaged: copy it again, or delete the image and add it again"
@@ -86,10 +80,8 @@ def payload_key(
     return column if re.fullmatch("[A-Za-z0-9_-]+", column) else f'"{column}"'
 
 @patch
-def _filter_for(self:QdrantBackend,
-    conditions:Mapping, # Read by `read_conditions`
-) -> Any: # None without any
-    "The conditions as the client takes them."
+def _filter_for(self:QdrantBackend, conditions:Mapping) -> Any:
+    "Conditions as the client takes them; None without any."
     types = self.types
     must = []
     for column,alternatives in conditions.items():
@@ -103,10 +95,8 @@ def _filter_for(self:QdrantBackend,
 
 # %% ../../nbs/search/02_qdrant.ipynb #4c31279f
 @patch
-def _query_for(self:QdrantBackend,
-    request:Request, # What is asked
-) -> Any: # One query, with nested prefetches where it has two stages
-    "A request as the client takes it."
+def _query_for(self:QdrantBackend, request:Request) -> Any:
+    "A request as the client takes it: one query, with nested prefetches where it has two stages."
     staged = request.candidates
     conditions = {"filter": self._filter_for(request.conditions)}
     compared = by_graph = conditions if self.is_imitation else {**conditions, "params": self.types.SearchParams(exact=True)}
@@ -238,7 +228,7 @@ def _open(self:EdgeBackend):
         with reading(path, "is no layout of an index", _COPY): layout = to_config(Layout, read_json(path))
         if layout.is_learned:
             with reading(learned, "is no first stage of this index", _COPY):
-                self.stage = FirstStage.from_tensors(load_tensors(learned), layout.pooling)
+                self.stage = FirstStage.from_tensors(load_tensors(learned))
                 is_ours = self.stage.digest == layout.first_stage and self.stage.sentences.dim == layout.dim
                 if not is_ours: raise ValueError("it is of another index")
         if not shard.is_dir(): raise FileNotFoundError(f"{shard} is not there; {_COPY}")

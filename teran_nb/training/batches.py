@@ -7,7 +7,7 @@ __all__ = ['split_into_batches', 'Batches']
 
 # %% ../../nbs/training/01_batches.ipynb #f071a9bb
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -45,25 +45,20 @@ def split_into_batches(
     return [b for b in batches if len(b) > 1]
 
 # %% ../../nbs/training/01_batches.ipynb #cd664c5f
+@dataclass(eq=False, repr=False)
 class Batches(torch.utils.data.Dataset):
     "The batches of one epoch, read from a collection."
-    def __init__(self,
-        collection:Collection, # Images
-        tokens:Tokens, # Tokens of its captions
-        batches:list, # From `split_into_batches`
-        process:int=0, # Number of this process, from 0; it reads its share of each batch
-        processes:int=1, # Number of processes
-        read:Callable|None=None, # Prepares pictures for a vision model that learns; None reads features alone
-        candidates:int=0, # Other images drawn for each batch, each with one caption; all others where there are fewer
-        seed:tuple=(), # Seed of this draw, such as (seed, epoch)
-    ):
-        self.collection = collection
-        self.tokens = tokens
-        self.read = read
-        self.candidates = candidates
-        self.process = process
-        self.seed = seed
-        self.batches = [b[process*len(b)//processes:(process+1)*len(b)//processes] for b in batches]
+    collection:Collection # Images
+    tokens:Tokens # Tokens of its captions
+    batches:list # From `split_into_batches`; then this process's share of each
+    process:int = 0 # Number of this process, from 0
+    processes:int = 1 # Number of processes
+    read:Callable|None = None # Prepares pictures for a vision model that learns; None reads features alone
+    candidates:int = 0 # Other images drawn for each batch, each with one caption; all others where there are fewer
+    seed:tuple = () # Seed of this draw, such as (seed, epoch)
+    def __post_init__(self):
+        def share(b): return b[self.process*len(b)//self.processes:(self.process+1)*len(b)//self.processes]
+        self.batches = [share(b) for b in self.batches]
     def __len__(self): return len(self.batches)
     def __getitem__(self, i) -> Batch:
         others = self._read_batch(i, self.draw_candidates(i)) if self.candidates else None

@@ -66,12 +66,9 @@ _BOARD_RANKERS = ( # In the order of the table
     "mrsw","mwsr","symm","mravgw","filip-regions","filip","weighted","xtr",
     "scan-t2i","scan-t2i-lse","scan-i2t","scan-i2t-lse","chan","chamfer","assignment","sinkhorn","tokenflow",
     "gpo","global")
-_BOARD_LOSSES = { # Name in the table to fields of the training
+_BOARD_LOSSES = { # Names in the table for several fields of the training; others name a loss
     "triplet-all": {"loss": "triplet", "negatives": "all"},
-    "infonce": {"loss": "infonce"},
-    "sigmoid": {"loss": "sigmoid"},
-    "triplet-hardest": {"loss": "triplet", "negatives": "hardest"},
-    "sparc": {"loss": "sparc"}}
+    "triplet-hardest": {"loss": "triplet", "negatives": "hardest"}}
 
 def board(
     rankers:Iterable[str]=_BOARD_RANKERS, # Poolings and heads; all of `_BOARD_RANKERS` when empty

@@ -13,12 +13,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from ..core.config import OWN_PARTS, check, one_of
-from ..core.files import project_path, require_space
+from ..core.files import project_path, require_space, user_path
 from ..core.processes import pick_device
 from ..model.alignment import POOLINGS
 from ..measure.retrieval import PROTOCOLS
 from .datasets import WORLDS, data_description
-from .runs import Run, model_folders, require_same_run, run_folder, trained_world
+from .runs import Run, model_folders, require_same_run, run_folder
 
 # %% ../../nbs/training/06_parameters.ipynb #437f01e3
 _OF_PAPERMILL = "# Parameters\n" # the first line of the cell that papermill writes
@@ -86,6 +86,13 @@ def _require_options(options, cells):
         cure = f"-y '{name}: {json.dumps(value)}'" if isinstance(value, (list,dict)) else f"-p {name} {value}"
         raise ValueError(f"{name} is a parameter of its own, and no option; type {cure}")
 
+def _trained_world(run):
+    "How many drawn scenes a run was trained on; `scenes` for another model."
+    path = project_path(user_path(run))
+    folders = [path,*path.parents[:3]] # a model lies in its run, also as a member of an ensemble
+    folder = next((folder for folder in folders if (folder/"run.json").is_file()), None)
+    return Run(folder).saved["data"].get("world", "scenes") if folder else "scenes"
+
 def check_parameters(
     options:Mapping={}, # Names to values, of everything that is no parameter of its own
     *,
@@ -116,7 +123,7 @@ def check_parameters(
     for part,names in (_TAKES_OF_TESTS if run else _TAKES).items():
         given[part] = {name: options.pop(name) for name in names if name in options}
     if protocol := given["testing"].get("protocol"): one_of(protocol, PROTOCOLS, "protocol")
-    world = trained_world(runs[0]) if run else scale if scale in WORLDS else "scenes"
+    world = _trained_world(runs[0]) if run else scale if scale in WORLDS else "scenes"
     given["data"] = {"world": world} | given["data"]
     if resume:
         now = {name: value for name,value in given["data"].items() if name in ("captions","world")}

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PACKAGED', 'Run', 'run_folder', 'require_same_run', 'train', 'single_models', 'model_folders', 'load_model',
-           'load_models', 'in_project', 'evaluate_runs', 'trained_world']
+           'load_models', 'in_project', 'evaluate_runs']
 
 # %% ../../nbs/training/04_runs.ipynb #11138429
 import json, os, subprocess, sys, time
@@ -143,9 +143,7 @@ def require_same_run(
         raise ValueError(f"{run.folder} holds another run: {'; '.join(changed)}; choose another folder, or go on with what "
                          "this run began with")
 
-def _data_sums(
-    data:Collection, # Data of a run
-) -> dict[str,str]: # By part
+def _data_sums(data):
     "Checksums of the captions and features that a run learns from and is validated by."
     sums = {"relevance of val": digest(sorted(data.source.get("relevance", {}).get("val", ())))[:16]}
     for split in ("train","val"):
@@ -284,7 +282,6 @@ def load_model(
 def _load(path, pretrained, device, text, dual):
     "The model that lies in a place; `pretrained` is the class that opens it, as `_located` gives both."
     if pretrained is DualEncoder: return DualEncoder.from_pretrained(path, device=device.type, **(dual or {}))
-    if dual: raise ValueError(f"{path} is no pretrained dual encoder; leave out its options ({', '.join(dual)})")
     if pretrained: return pretrained.from_pretrained(str(path), device=device)
     if path.is_file():
         if text and project_path(text).is_dir(): text = project_path(text)
@@ -305,13 +302,9 @@ def load_models(
     "Load several models; `dual` goes to the dual encoders among them."
     device = pick_device(device)
     located = [_located(path) for path in paths]
-    # where there is no dual encoder, its options go to each model, which refuses them
-    goes_to_all = not any(pretrained is DualEncoder for _,pretrained in located)
-    models = []
-    for place,pretrained in located:
-        options = dual if goes_to_all or pretrained is DualEncoder else None
-        models.append(_load(place, pretrained, device, text, options))
-    return models
+    if dual and not any(pretrained is DualEncoder for _,pretrained in located):
+        raise ValueError(f"{located[0][0]} is no pretrained dual encoder; leave out its options ({', '.join(dual)})")
+    return [_load(place, pretrained, device, text, dual) for place,pretrained in located]
 
 @patch(as_prop=True)
 def model(self:Run) -> Encoder: # On the CPU; `load_model` takes a device
@@ -412,14 +405,6 @@ def test(self:Run,
     options = {"relevance": relevances_of(data, split), "changes": None if options.get("row") else self.recipe.test} | options
     return evaluate_runs(self, data.split(split), **options)
 
-def trained_world(
-    run:str|Path, # A run, or another model
-) -> str: # As `world` of `load_data`; `scenes` for a model that was not trained on drawn scenes
-    "How many drawn scenes a run was trained on: `tiny`, `quick` or `scenes`."
-    path = project_path(user_path(run))
-    folders = [path,*path.parents[:3]] # a model lies in its run, also as a member of an ensemble
-    folder = next((folder for folder in folders if (folder/"run.json").is_file()), None)
-    return Run(folder).saved["data"].get("world", "scenes") if folder else "scenes"
 
 # %% ../../nbs/training/04_runs.ipynb #29a9a659
 def _train_in_processes(run, device, processes, tensorboard):
