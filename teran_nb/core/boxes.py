@@ -128,6 +128,7 @@ def _spread(boxes, size, shape):
     scale = max(min(areas[areas > 0].tolist(), default=0)**.5, longest/48)/2
     return across,down,across @ _nearness(columns, width, scale),down @ _nearness(rows, height, scale)
 
+# %% ../../nbs/core/04_boxes.ipynb #1fc6c068
 def heat_weights(
     values:Tensor, # A value of each region, of one map or of several, `(regions,)` or `(regions, maps)`
     boxes:np.ndarray|Tensor, # Pixels of each region, `(regions, 4)`
