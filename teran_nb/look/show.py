@@ -222,7 +222,7 @@ def show_heat(
     ax.set_title(title, fontsize=1.2*badge_fontsize(ax))
     notes = (alignment.warning,alignment.credit) if bar else ()
     ax.set_xlabel("\n".join(wrapped(text, 60, 5) for text in notes if text), fontsize=7, color="dimgrey")
-    if bar: ax.figure.colorbar(image, ax=ax, label=label, pad=.02, aspect=30)
+    if bar: ax.figure.colorbar(image, ax=ax, label=f"smoothed {label}", pad=.02, aspect=30)
     return ax
 
 # %% ../../nbs/look/01_show.ipynb #fe279b4d
@@ -250,7 +250,7 @@ def show_heats(
     label = _colour_scale(*limits)[1]
     notes = "\n".join(wrapped(text, 36*len(last_row.axes), 5) for text in (alignment.warning, alignment.credit) if text)
     if notes: last_row.get_figure(root=True).supxlabel(notes, fontsize=7, color="dimgrey")
-    last_row.colorbar(axes[0].images[1], ax=last_row.axes, label=label, pad=.02, aspect=40, location="bottom")
+    last_row.colorbar(axes[0].images[1], ax=last_row.axes, label=f"smoothed {label}", pad=.02, aspect=40, location="bottom")
     return axes
 
 # %% ../../nbs/look/01_show.ipynb #e906995c
