@@ -258,7 +258,7 @@ def growth(model, images, captions, args):
     for name,words in learning.items():
         start = time.perf_counter()
         sample = images[torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:8192]]
-        stage = FirstStage.learn(sample.parts.to("cpu", torch.float32), words)
+        stage = FirstStage.learn(sample.parts.to("cpu", torch.float32), words, info.pooling)
         learned = time.perf_counter() - start
         vectors = torch.cat([stage.image_vectors(images.parts[i:i+512].to("cpu", torch.float32))[0] for i in range(0, len(images), 512)]).half().float()
         first = torch.stack([stage.sentence_vector(sentence_words(info, sentences[[j]])) for j in range(len(sentences))]) @ vectors.T

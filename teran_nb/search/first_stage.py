@@ -16,7 +16,21 @@ from torch import Tensor, nn
 
 from ..core.files import digest_tensors
 from ..core.packed import Packed
+from ..model.alignment import POOLINGS
 from ..model.similarity import similarity
+
+# %% ../../nbs/search/00_first_stage.ipynb #e6e5f999
+def _adds_words(
+    pooling:str, # A name in `POOLINGS`
+) -> bool:
+    "Whether the score is a sum, or a mean, of a function of each word and the regions."
+    formula = POOLINGS[pooling]
+    if formula.sum_over: return formula.sum_over == ("words",)
+    if formula.needs_self_cosines or formula.all_images: return False
+    cosines = torch.linspace(-.9, .9, 12)[torch.randperm(12, generator=torch.Generator().manual_seed(0))].view(1, 1, 4, 3)
+    def score(cosines): return formula(cosines, torch.ones(1, 4).bool(), torch.ones(1, cosines.shape[3]).bool())
+    total = sum(score(word) for word in cosines.split(1, 3))
+    return any(torch.allclose(score(cosines), each, atol=1e-5) for each in (total,total/3))
 
 # %% ../../nbs/search/00_first_stage.ipynb #c9ea4ed0
 FIRST_DIM = 512 # Numbers of a learned vector
@@ -30,10 +44,12 @@ class FirstStage(nn.Module):
     "The network, the words that vectors of images are fitted to, and the sentences that these come from."
     def __init__(self,
         sentences:Packed, # Words of a sample of sentences, each times its weight; after the `measured` ones, they are learned from
+        pooling:str="mrsw", # Pooling of the model; where it does not add words, MrSw is learned
         whole:Tensor|None=None, # Vectors of the whole sentences, where the score takes them too, `(sentences, dim)`
     ):
         super().__init__()
         self.sentences = sentences
+        self.pooling = pooling if _adds_words(pooling) else "mrsw"
         self.whole = whole
         self.error = 0. # Error of the fit, root mean square over the sample's images
         self.project = nn.Linear(sentences.dim, FIRST_DIM - 1)
@@ -50,6 +66,7 @@ class FirstStage(nn.Module):
 def learn(cls:FirstStage,
     regions:Packed, # Regions of a sample of images
     sentences:Packed, # Words of a sample of sentences, as in `FirstStage`
+    pooling:str="mrsw", # As in `FirstStage`
     whole:Tensor|None=None, # Vectors of the whole sentences, as in `FirstStage`
     steps:int=1200, # Batches of words to learn from
 ) -> FirstStage: # The same for the same sample
@@ -57,7 +74,7 @@ def learn(cls:FirstStage,
     g = torch.Generator().manual_seed(0)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        stage = cls(sentences, whole)
+        stage = cls(sentences, pooling, whole)
         chosen = regions[torch.randperm(len(regions), generator=g)[:_SAMPLE_IMAGES]]
         head = nn.Linear(FIRST_DIM, len(chosen), bias=False)
     words = stage.words(_LEARNING_WORDS)
@@ -78,8 +95,8 @@ def learn(cls:FirstStage,
 
 @patch
 def word_scores(self:FirstStage, regions:Packed, words:Tensor) -> Tensor: # `(images, words)`
-    "The best cosine of each word with each image."
-    return similarity(regions, Packed(words, range(len(words) + 1)))
+    "The score of each word alone with each image."
+    return similarity(regions, Packed(words, range(len(words) + 1)), self.pooling)
 
 @patch
 def words(self:FirstStage,
@@ -132,11 +149,12 @@ def tensors(self:FirstStage) -> dict[str,Tensor]:
 @patch(cls_method=True)
 def from_tensors(cls:FirstStage,
     tensors:dict[str,Tensor], # Made by `tensors`
+    pooling:str="mrsw", # That it was learned with
 ) -> FirstStage:
     "A first stage as it was."
     tensors = dict(tensors)
     whole = tensors.pop("whole")
-    stage = cls(Packed(tensors.pop("sentences").float(), tensors.pop("offsets")), whole if len(whole) else None)
+    stage = cls(Packed(tensors.pop("sentences").float(), tensors.pop("offsets")), pooling, whole if len(whole) else None)
     stage.error = tensors.pop("error").item()
     stage.load_state_dict(tensors)
     stage.prepare()

@@ -214,7 +214,7 @@ def _learn(self:Index, sentences=(), learned_again=False):
         captions = captions[captions.parts.lengths > 0]
         words,whole = captions.weighted_parts,captions.whole if layout.whole_dim else None
     if words.lengths[len(words)//2:].sum() < 20 or not len(regions.values): return # nothing to learn from: every image is compared
-    stage = FirstStage.learn(regions, words, whole)
+    stage = FirstStage.learn(regions, words, self.pooling, whole)
     self._change(first_stage="", candidates=0, measured=0) # until every image has its vector
     backend.keep(stage)
     self._give_missing()

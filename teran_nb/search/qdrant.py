@@ -228,7 +228,7 @@ def _open(self:EdgeBackend):
         with reading(path, "is no layout of an index", _COPY): layout = to_config(Layout, read_json(path))
         if layout.is_learned:
             with reading(learned, "is no first stage of this index", _COPY):
-                self.stage = FirstStage.from_tensors(load_tensors(learned))
+                self.stage = FirstStage.from_tensors(load_tensors(learned), layout.pooling)
                 is_ours = self.stage.digest == layout.first_stage and self.stage.sentences.dim == layout.dim
                 if not is_ours: raise ValueError("it is of another index")
         if not shard.is_dir(): raise FileNotFoundError(f"{shard} is not there; {_COPY}")

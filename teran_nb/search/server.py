@@ -140,7 +140,7 @@ def _stored_stage(self:ServerBackend, layout):
     parts = []
     while part := (self._described(len(parts) + 1) or {}).get("part"): parts.append(part)
     with reading(self.place, "has no first stage of this index", _DAMAGED):
-        stage = FirstStage.from_tensors(safetensors.torch.load(base64.b64decode("".join(parts))))
+        stage = FirstStage.from_tensors(safetensors.torch.load(base64.b64decode("".join(parts))), layout.pooling)
     return stage if stage.digest == layout.first_stage else None
 
 @patch
