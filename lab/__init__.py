@@ -1,1 +1,1 @@
-"""Research tooling of this repository: the registry of numbers, the papers' claims, numbers that must not change, and models for the package."""
+"""Research tooling of this repository: the registry of numbers, the papers' claims, numbers that must not change, models for the package, and the published training code's oddities."""

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 from conftest import SHARED, toy_result
-from published_training import reference_batch, reference_losses, reference_optimizer, reference_outputs
 from torch import nn
 
 from lab.claims import CLAIMS, Claim, as_markdown, claim_interval, findings, verdict
+from lab.published_training import reference_batch, reference_losses, reference_optimizer, reference_outputs
 from teran_nb.core.processes import seed_everything
 from teran_nb.data.features import Regions
 from teran_nb.data.words import STOP_WORDS

@@ -121,7 +121,7 @@ def _spread(boxes, size, shape):
     width,height = map(float, size)
     longest = max(width, height)
     rows,columns = shape or (max(1, round(48*height/longest)),max(1, round(48*width/longest)))
-    boxes = torch.as_tensor(boxes, dtype=torch.float64)
+    boxes = torch.as_tensor(boxes, dtype=torch.float64, device="cpu")
     across = _covered(boxes[:,0], boxes[:,2], width, columns)
     down = _covered(boxes[:,1], boxes[:,3], height, rows)
     areas = box_area(boxes)
@@ -134,15 +134,16 @@ def heat_weights(
     boxes:np.ndarray|Tensor, # Pixels of each region, `(regions, 4)`
     size:tuple, # Width and height of the picture, pixels
     shape:tuple[int,int]|None=None, # As for `heat_map`
-) -> tuple[Tensor,Tensor]: # Mean of the values, and weights in the shape of `values`; regions off the picture take no part
+) -> tuple[Tensor,Tensor]: # Mean of the values, and weights in the shape of `values`, both on the CPU; regions off the picture take no part
     "The parts of `heat_map`: a mean, and what each region, smoothed, adds to it."
+    values = values.float().cpu()
     across,down,smooth_across,smooth_down = _spread(boxes, size, shape)
     is_seen = (across.sum(1)*down.sum(1) > 0).float()
     seen = is_seen.sum().clamp(min=1)
-    mean = is_seen @ values.float()/seen
+    mean = is_seen @ values/seen
     covariance = (smooth_across @ across.T)*(smooth_down @ down.T) # of the regions, `(regions, regions)`
     noise = (covariance.trace()/seen).clamp(min=1e-9)*torch.eye(len(covariance))
-    surplus = is_seen.diag() @ (values.float() - mean)
+    surplus = is_seen.diag() @ (values - mean)
     weights = torch.linalg.solve(covariance + noise, surplus)
     fitted = covariance @ weights # means of the map over the regions
     return mean,weights*(surplus*fitted).sum(0)/(fitted**2).sum(0).clamp(min=1e-12)

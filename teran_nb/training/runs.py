@@ -405,7 +405,6 @@ def test(self:Run,
     options = {"relevance": relevances_of(data, split), "changes": None if options.get("row") else self.recipe.test} | options
     return evaluate_runs(self, data.split(split), **options)
 
-
 # %% ../../nbs/training/04_runs.ipynb #29a9a659
 def _train_in_processes(run, device, processes, tensorboard):
     "Train by torch's launcher, one process a GPU."
