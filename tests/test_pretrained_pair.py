@@ -65,9 +65,10 @@ def test_train_explain_and_open_again(made, tmp_path, text, how):
 def test_the_vision_side_learns_too(made, tmp_path):
     "Patches are computed in the loop, the last layer changes, and the run needs neither the first model nor its features any more."
     shutil.copytree(made / "clip", tmp_path / "clip")
-    sources = Sources(str(example_pictures(12)), captions=str(made / "world/captions.json"), extractor=f"patches:{tmp_path/'clip'}")
+    sources = Sources(str(example_pictures(12)), captions=str(made / "world/captions.json"), extractor=f"patches:{tmp_path/'clip'}",
+                      extractor_settings={"mirrored": True})
     world = prepare(sources, tmp_path / "world", device="cpu", show_progress_bar=False).open()
-    how = {"regions.thaw": 1, "text.fine_tune": False, "train.warmup_steps": 0, "train.select": "rsum", "train.learning_rate": 1e-2}
+    how = {"regions.thaw": 1, "text.fine_tune": False, "train.warmup_steps": 0, "train.select": "rsum", "train.learning_rate": 0.1, "train.pretrained_rate": 0.1}
     played = play("train", scale="pretrained", data=str(tmp_path / "world"), epochs=2, output=str(tmp_path), device="cpu",
                   options=SMALL | how | {"text": str(tmp_path / "clip"), "batch_size": 4})
     run = played["folder"]

@@ -123,6 +123,9 @@ class Network(nn.Module, Encoder, ModelHubMixin,
             self.weigh_words.requires_grad_(any("weights" in head.reads for head in trained))
     @property
     def device(self) -> torch.device: return next(self.parameters()).device
+    @property
+    def pretrained_parts(self) -> list[nn.Module]: # Of which some weights may learn
+        return [part for part in (self.text if self.config.text.pretrained else None,self.vision) if part is not None]
 
 @patch(cls_method=True)
 def build(cls:Network,
@@ -148,7 +151,7 @@ def last_layers(self:Network, side:str, x:Tensor, mask:Tensor) -> tuple[Tensor,T
 @patch
 def forward_regions(self:Network, batch:RegionBatch) -> tuple[Tensor,Tensor]:
     "Vectors of whole images `(images, dim)`, and of I-CLS and regions `(images, 1+regions, dim)`."
-    if self.vision is not None: batch = batch._replace(features=self.vision(batch.pixels, batch.geometry))
+    if self.vision is not None: batch = batch._replace(features=self.vision(batch.pixels, batch.geometry, batch.mirrored))
     x,mask = self.regions(batch.features, batch.geometry, batch.mask) # slot 0 is I-CLS
     return self.last_layers("images", self.project_regions(x), mask)
 
@@ -301,14 +304,16 @@ def encode_images(self:Network,
     def encode(rows):
         regions = [images[i].regions for i in rows]
         for each in regions: self.require_regions(each) # features that the model was not made for are refused
-        if self.vision is None: views = [each.all_views() for each in regions]
-        else: views = [[each] for each in regions] # the vision model sees the picture itself
+        views = [each.all_views() for each in regions]
+        counts = [len(each) for each in views]
         batch = region_batch(list(chain.from_iterable(views)))
-        if self.vision is not None: batch = batch._replace(pixels=self.vision.read([images[i].pixels() for i in rows]))
+        if self.vision is not None: # it sees the picture itself, of which the second view is mirrored
+            pixels = self.vision.read([images[i].pixels() for i in rows]).repeat_interleave(torch.tensor(counts), 0)
+            mirrored = torch.tensor([k > 0 for count in counts for k in range(count)])
+            batch = batch._replace(pixels=pixels, mirrored=mirrored)
         batch = batch.to(self.device)
         whole,vectors = self.forward_regions(batch)
         if len(whole) > len(rows):
-            counts = [len(each) for each in views]
             whole,vectors = (_mean_of_views(each, counts) for each in (whole,vectors))
             batch = batch._replace(mask=batch.mask[np.cumsum([0,*counts[:-1]])])
         return whole,self.region_parts(vectors, batch)
@@ -397,7 +402,7 @@ def fingerprint(self:Network) -> str:
 def find_extractor(self:Network) -> Extractor:
     "The extractor of the region features that the model reads."
     extractor = self.config.regions.extractor
-    if self.vision is not None and self.vision.regions == "cells": return self.vision.cells(extractor)
+    if self.vision is not None and self.vision.regions != "boxes": return self.vision.cells(extractor)
     is_known = self.provenance is not None and extractor in ("",self.provenance.extractor)
     return rebuild_extractor(self.provenance if is_known else extractor, self.device.type)
 

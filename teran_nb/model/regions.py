@@ -41,6 +41,7 @@ class RegionBatch(NamedTuple):
     geometry:Tensor # As in `box_geometry`, `(images, regions, 5)`
     mask:Tensor # True at real regions, `(images, regions)`
     pixels:Tensor|None=None # Prepared pictures, where a vision model learns too, `(images, 3, height, width)`
+    mirrored:Tensor|None=None # True where it reads the picture mirrored, `(images,)`
     def to(self, device:torch.device) -> "RegionBatch":
         return RegionBatch(*(None if x is None else x.to(device, non_blocking=True) for x in self))
 
@@ -122,7 +123,7 @@ class RegionConfig:
     hidden_dropout:float=0. # Between the two linear layers
     drop:Annotated[float, Field(ge=0, lt=1)]=0. # Share of the regions that a training step leaves out, never the first
     extractor:str="" # Name of what extracted the features; others are refused; empty: any is read
-    thaw:Annotated[int, Field(ge=-1)]=field(default=0, repr=False) # Last layers of the vision model that learn too; -1: all, 0: none
+    thaw:Annotated[int, Field(ge=-1)]=field(default=0, repr=False) # Last layers of the vision model that learn, with what follows them; -1: all, 0: none
     def __post_init__(self):
         if self.place != "concat-and-process" and (self.prior or self.width not in (0,self.features)):
             raise ValueError(f"{self.place!r} keeps the features as they are; width={self.width} and prior={self.prior!r} need "

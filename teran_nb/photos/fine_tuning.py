@@ -45,7 +45,7 @@ class LearningBackbone(nn.Module):
     "A vision model inside a network: from preprocessed pictures and boxes to features of regions."
     def __init__(self,
         backbone:Backbone, # The vision model
-        layers:int=1, # Number of last layers that are trained; -1: the whole model
+        layers:int=1, # Number of last layers that are trained, with all that follows them; -1: the whole model
         regions:str="cells", # What a region is: `cells` of the map, `windows` of it, or `boxes` of the features
     ):
         super().__init__()
@@ -56,9 +56,12 @@ class LearningBackbone(nn.Module):
         if layers != -1 and not 1 <= layers <= len(blocks):
             raise ValueError(f"{backbone.name} has {len(blocks)} layers, and {layers} of them cannot learn; say 1 to "
                              f"{len(blocks)}, or -1 for all")
-        self.network.requires_grad_(layers == -1)
         if layers != -1:
-            for layer in blocks[-layers:]: layer.requires_grad_(True)
+            first = next(blocks[-layers].parameters())
+            learns = False
+            for parameter in self.network.parameters(): # in the order of the network
+                learns = learns or parameter is first
+                parameter.requires_grad_(learns)
         if next(self.network.parameters()).is_meta: return
         blank = self.read([Image.new("RGB", (8,8))])
         with loading(backbone.source, **VISION_ERROR_WORDS): backbone.forward(blank).sum().backward()
@@ -73,8 +76,10 @@ class LearningBackbone(nn.Module):
     def forward(self,
         pixels:Tensor, # From `read`
         geometry:Tensor, # Boxes as fractions of the picture, `(x1,y1,x2,y2, ...)`, `(n, regions, 4 or more)`
+        mirrored:Tensor|None=None, # True where the mirrored picture describes the same regions, `(n,)`; None: nowhere
     ) -> Tensor: # `(n, regions, dim)`
-        maps = self.backbone.forward(pixels)
+        def mirror(x): return x if mirrored is None else torch.where(mirrored[:,None,None,None], x.flip(-1), x)
+        maps = mirror(self.backbone.forward(mirror(pixels)))
         h, w = maps.shape[2:]
         if self.regions == "cells": return maps.flatten(2).mT
         if self.regions == "windows": return map_windows((h,w))[0].to(maps) @ maps.flatten(2).mT
@@ -85,9 +90,10 @@ class LearningBackbone(nn.Module):
 def cells(self:LearningBackbone,
     name:str, # Name of the extractor whose features it learned from
 ) -> Patches: # By the present weights
-    "The extractor of the cells of its own map."
+    "The extractor of the cells or windows of its own map."
     self.backbone.device = next(self.network.parameters()).device
-    extractor = Patches(MapConfig(), backbone=self.backbone)
+    kind = Windows if self.regions == "windows" else Patches
+    extractor = kind(MapConfig(), backbone=self.backbone)
     extractor.name = name
     return extractor
 

@@ -74,21 +74,25 @@ class Batches(torch.utils.data.Dataset):
         chosen = rng.permutation(len(images))[:self.candidates]
         return [(int(images[k]),[int(others[first[k]])]) for k in chosen]
     def _draw_view(self, i, image):
-        "The regions of an image in batch `i` in one of its views."
+        "The regions of an image in batch `i` in one of its views, and whether that is not the first."
         views = self.collection.features[self.collection.image_ids[image]].all_views()
-        if len(views) == 1: return views[0]
-        return views[np.random.default_rng((*self.seed, i, image)).integers(len(views))]
+        chosen = 0
+        if len(views) > 1: chosen = np.random.default_rng((*self.seed, i, image)).integers(len(views))
+        return views[chosen],chosen > 0
     def _read_batch(self, i, groups):
         "The regions and tokens of groups of captions."
         regions = []
+        mirrored = []
         captions = []
         image_of = []
         for row,(image,group) in enumerate(groups):
-            regions.append(self._draw_view(i, image))
+            view,is_mirrored = self._draw_view(i, image)
+            regions.append(view)
+            mirrored.append(is_mirrored)
             captions += group
             image_of += [row]*len(group)
         images = region_batch(regions)
         if self.read is not None:
             pictures = [self.collection[image].picture() for image,_ in groups]
-            images = images._replace(pixels=self.read(pictures))
+            images = images._replace(pixels=self.read(pictures), mirrored=torch.tensor(mirrored))
         return Batch(images, self.tokens[captions].padded(), torch.tensor(image_of))

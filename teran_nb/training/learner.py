@@ -178,12 +178,17 @@ class Objective(nn.Module):
         return losses.sum() if self.config.reduction == "sum" else losses.mean()
 
 # %% ../../nbs/training/02_learner.ipynb #a438db22
-def _optimizer_of(model, config):
-    "Adam, or AdamW with the betas of UNITER's code."
-    learning = [p for p in model.parameters() if p.requires_grad]
-    if config.optimizer == "adam": return torch.optim.Adam(learning, lr=config.learning_rate)
-    groups = [{"params": [p for p in learning if p.ndim > 1], "weight_decay": config.weight_decay},
-              {"params": [p for p in learning if p.ndim < 2], "weight_decay": 0.}]
+def _optimizer_of(model, config, pretrained=()):
+    "Adam, or AdamW with the betas of UNITER's code; the weights of `pretrained` modules have a share of the rate."
+    slow = {p for module in pretrained for p in module.parameters()}
+    groups = {}
+    for p in model.parameters():
+        if not p.requires_grad: continue
+        share = config.pretrained_rate if p in slow else 1.
+        decay = config.weight_decay if config.optimizer == "adamw" and p.ndim > 1 else 0.
+        groups.setdefault((share,decay), []).append(p)
+    groups = [{"params": groups[key], "share": key[0], "weight_decay": key[1]} for key in sorted(groups, reverse=True)]
+    if config.optimizer == "adam": return torch.optim.Adam(groups, lr=config.learning_rate)
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(.9,.98), eps=1e-6)
 
 def learning_rate_at(
@@ -321,7 +326,8 @@ class Learner:
         self.is_main = self.accelerator.is_main_process
         if relevance is None: relevance = [rouge_l(val.captions)] if self.is_main else []
         objective = Objective(model, config)
-        self.prepared,self.optimizer = self.accelerator.prepare(objective, _optimizer_of(objective, config)) # what accelerate runs
+        optimizer = _optimizer_of(objective, config, model.pretrained_parts)
+        self.prepared,self.optimizer = self.accelerator.prepare(objective, optimizer) # what accelerate runs
         self.objective = self.accelerator.unwrap_model(self.prepared) # what is saved
         self.config,self.folder,self.relevance = config,folder,relevance
         self.train,self.val = train,val
@@ -384,7 +390,7 @@ def train_batch(self:Learner,
     if is_update:
         per_epoch = math.ceil(n/config.accumulate)
         rate = learning_rate_at(config, self.epoch*per_epoch + self.step//config.accumulate, per_epoch)
-        for group in self.optimizer.param_groups: group["lr"] = rate
+        for group in self.optimizer.param_groups: group["lr"] = rate*group["share"]
         accelerator.clip_grad_norm_(self.prepared.parameters(), config.max_grad_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)

@@ -51,6 +51,7 @@ class TrainConfig:
     steps:Count=0 # Most steps of the optimizer in an epoch; 0 for all captions
     # optimizer
     learning_rate:Annotated[float,Field(ge=0)]=1e-5 # Highest learning rate, reached after the warm-up
+    pretrained_rate:Annotated[float, Field(gt=0, le=1)]=1. # Share of it for a text encoder or vision model that was pretrained
     optimizer:Literal["adam","adamw"]="adam" # `adam` (TERN, TERAN), or `adamw` with UNITER's settings
     schedule:str="step" # In `RATE_SCHEDULES`: `step` (TERAN), `constant` (TERN), `cosine`, `linear` to 0 (UNITER, IAIS)
     decay_every:Positive=20 # Schedule `step`: the rate is divided by ten every so many epochs
