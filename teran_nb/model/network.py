@@ -151,7 +151,7 @@ def last_layers(self:Network, side:str, x:Tensor, mask:Tensor) -> tuple[Tensor,T
 @patch
 def forward_regions(self:Network, batch:RegionBatch) -> tuple[Tensor,Tensor]:
     "Vectors of whole images `(images, dim)`, and of I-CLS and regions `(images, 1+regions, dim)`."
-    if self.vision is not None: batch = batch._replace(features=self.vision(batch.pixels, batch.geometry, batch.mirrored))
+    if batch.pixels is not None: batch = batch._replace(features=self.vision(batch.pixels, batch.geometry, batch.mirrored))
     x,mask = self.regions(batch.features, batch.geometry, batch.mask) # slot 0 is I-CLS
     return self.last_layers("images", self.project_regions(x), mask)
 
@@ -301,13 +301,15 @@ def encode_images(self:Network,
     "Encode the regions of images."
     given = as_images(images)
     images = self.with_regions(given)
+    own = None if self.vision is None else self.vision.extractor
     def encode(rows):
         regions = [images[i].regions for i in rows]
-        for each in regions: self.require_regions(each) # features that the model was not made for are refused
+        of_others = [each for each in regions if each.extractor != own]
+        for each in of_others: self.require_regions(each) # features that the model was not made for are refused
         views = [each.all_views() for each in regions]
         counts = [len(each) for each in views]
         batch = region_batch(list(chain.from_iterable(views)))
-        if self.vision is not None: # it sees the picture itself, of which the second view is mirrored
+        if self.vision is not None and of_others: # it sees the picture itself, of which the second view is mirrored
             pixels = self.vision.read([images[i].pixels() for i in rows]).repeat_interleave(torch.tensor(counts), 0)
             mirrored = torch.tensor([k > 0 for count in counts for k in range(count)])
             batch = batch._replace(pixels=pixels, mirrored=mirrored)
@@ -388,6 +390,7 @@ def require_regions(self:Network, regions:Regions) -> None:
     expected = self.config.regions
     dim = regions.features.shape[1]
     is_other = expected.extractor and regions.extractor and regions.extractor != expected.extractor
+    if is_other and self.vision is not None: is_other = regions.extractor != self.vision.extractor # its own
     if dim != expected.features or is_other:
         raise ValueError(f"the model reads region features of {expected.features} numbers by {expected.extractor!r}, these are "
                          f"{dim} numbers by {regions.extractor!r}; extract them as for its training, or train on these")
@@ -402,7 +405,7 @@ def fingerprint(self:Network) -> str:
 def find_extractor(self:Network) -> Extractor:
     "The extractor of the region features that the model reads."
     extractor = self.config.regions.extractor
-    if self.vision is not None and self.vision.regions != "boxes": return self.vision.cells(extractor)
+    if self.vision is not None and self.vision.regions != "boxes": return self.vision.cells()
     is_known = self.provenance is not None and extractor in ("",self.provenance.extractor)
     return rebuild_extractor(self.provenance if is_known else extractor, self.device.type)
 

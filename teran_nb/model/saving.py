@@ -51,6 +51,7 @@ def save(self:Network, folder:str|Path) -> None:
     weights = self.state_dict()
     in_wheel = _from_wheel(self.config)
     if in_wheel: weights = {name: weight for name,weight in weights.items() if not name.startswith("text.")}
+    for name in self.vision.in_wheel if self.vision is not None else (): del weights[f"vision.{name}"]
     is_new = not folder.exists()
     if not is_new:
         if not (folder/"config.json").is_file():
@@ -97,19 +98,19 @@ def load(cls:Network, folder:str|Path, device:str|torch.device="cpu") -> Network
     weights = load_tensors(folder/"model.safetensors", "copy the model again")
     text = text_encoder(config.text) if _from_wheel(config) else None
     if text is not None: weights |= {f"text.{name}": weight for name,weight in text.state_dict().items()}
-    def build():
-        encoders = [deepcopy(text) if text is not None else load_text(config.text, folder/"text")]
-        if config.regions.thaw: encoders.append(load_backbone(folder/"vision", config.regions.thaw))
-        return cls(config, *encoders)
+    def vision_part(): return [load_backbone(folder/"vision", config.regions.thaw)] if config.regions.thaw else []
+    def build(vision): return cls(config, deepcopy(text) if text is not None else load_text(config.text, folder/"text"), *vision)
     try:
-        with torch.device("meta"): network = build() # takes no memory
+        with torch.device("meta"): network = build(vision_part()) # takes no memory
     except Exception as e: # torch and transformers raise any error
         if str(folder) in str(e): raise # the error of a damaged file, which it names
         reason = " ".join(f"{type(e).__name__}: {e}".split())[:200]
         raise ValueError(f"{folder/'config.json'} describes a network that cannot be built ({reason}); copy the model "
                          f"again") from None
+    vision = vision_part()
+    for part in vision: weights = {f"vision.{name}": weight for name,weight in part.in_wheel.items()} | weights
     load_weights(network, weights, folder/"model.safetensors", assign=True)
-    model = build()
+    model = build(vision)
     model.load_state_dict(weights)
     model.folder = folder
     model.provenance = open_provenance(folder)

@@ -89,18 +89,18 @@ class EfficientNet(Backbone):
     def __init__(self,
         size:int=0, # Pixels of the input's sides; 0 takes 288
         device:str="cpu", # Where to compute
-        weights:bool=True, # False: random weights, to be replaced later
     ):
         self.asked_size = size
         self.size = (size or 288,)*2
         self.device = device
         self.preprocessing = Preprocessing(self.size, mean=(127.,)*3, std=(128.,)*3, factor=1., resample=3)
         self.model = EfficientNetLite2().eval()
-        if weights:
-            state = torch.load(wheel_weights(self.source), weights_only=True)
-            self.model.load_state_dict(_fold_batch_norm(state))
-        if not self.model.fc.weight.is_meta: self.model.to(device, memory_format=torch.channels_last)
-        self.name = f"{self.source}@{weights_hash(self.model)}" if weights else self.source
+        self.name = self.source
+        if self.model.fc.weight.is_meta: return # shapes only
+        state = torch.load(wheel_weights(self.source), weights_only=True)
+        self.model.load_state_dict(_fold_batch_norm(state))
+        self.model.to(device, memory_format=torch.channels_last)
+        self.name = f"{self.source}@{weights_hash(self.model)}"
     def forward(self, x:Tensor) -> Tensor: # `(n, 1280, rows, columns)`, in [0,6]; with gradients
         "Feature maps of preprocessed pictures."
         return self.model(x.contiguous(memory_format=torch.channels_last)).float()

