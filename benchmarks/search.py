@@ -94,21 +94,21 @@ class Narrow(Encoder):
 def photographs(args, model):
     "Crops of photographs, and captions of the photographs."
     collection = Collection.open(args.photos)
-    maps = feature_maps(collection, model, Path(args.keep))
+    extractor = model.find_extractor()
+    maps = feature_maps(collection, extractor, Path(args.keep))
     captions = model.encode_captions(some_of(collection.captions.texts))
     if args.dim < captions.parts.dim:
-        sample = model.encode_images(crops(maps, range(2048), np.random.default_rng(args.seed)))
+        sample = model.encode_images(crops(maps, range(2048), np.random.default_rng(args.seed), extractor.name))
         narrow = Narrow(model, args.dim, sample, captions)
         totals = [100*evaluate(m, collection.test).metrics["rsum"] for m in (model,narrow)]
         print(f"rsum on the test part {totals[1]:.1f} with {args.dim} numbers, {totals[0]:.1f} with all {captions.parts.dim}\n", flush=True)
         model,captions = narrow,narrow.encode_captions(captions.names)
-    return model,encoded_crops(args, maps, model),captions,np.arange(args.images) % len(maps)
+    return model,encoded_crops(args, maps, model, extractor.name),captions,np.arange(args.images) % len(maps)
 
-def feature_maps(collection, model, folder):
+def feature_maps(collection, extractor, folder):
     "The feature map of every photograph, `(photographs, cells, dim)` float16, made where it is not there."
-    path = folder/f"maps-{digest(collection.features.manifest['sha256'])[:12]}.npy"
+    path = folder/f"maps-{digest([collection.features.manifest['sha256'],extractor.name])[:12]}.npy"
     if not path.is_file():
-        extractor = model.find_extractor()
         folder.mkdir(parents=True, exist_ok=True)
         batches = []
         for some in chunked(progress(list(collection), desc="feature maps"), 32):
@@ -119,7 +119,7 @@ def feature_maps(collection, model, folder):
 CHUNK = 2048 # Crops that are encoded, and kept, at once
 LARGEST = 2**20 # Crops that a file has room for
 
-def encoded_crops(args, maps, model):
+def encoded_crops(args, maps, model, extractor):
     "Encoded crops in half precision, in files."
     n,regions = args.images,35
     folder = Path(args.keep)/f"crops-{digest([model.fingerprint,args.photos,args.seed])[:12]}"
@@ -132,7 +132,7 @@ def encoded_crops(args, maps, model):
     parts,whole = (np.load(folder/name, mmap_mode="r+") for name in shapes)
     for start in progress(range(read_json(done), n, CHUNK), desc=f"encode crops, {CHUNK:,} at once"):
         numbers = range(start, start + CHUNK)
-        with torch.autocast("cpu", torch.bfloat16): some = model.encode_images(crops(maps, numbers, np.random.default_rng((args.seed,start))))
+        with torch.autocast("cpu", torch.bfloat16): some = model.encode_images(crops(maps, numbers, np.random.default_rng((args.seed,start)), extractor))
         parts[start:start+CHUNK] = some.parts.values.view(CHUNK, regions, -1).half().numpy()
         whole[start:start+CHUNK] = some.whole.half().numpy()
         for x in (parts,whole): x.flush()
@@ -140,8 +140,8 @@ def encoded_crops(args, maps, model):
     packed = Packed(torch.from_numpy(parts[:n].reshape(n*regions, -1)), range(0, n*regions + 1, regions))
     return Encoded(torch.from_numpy(whole[:n]), packed, [f"im{i}" for i in range(n)])
 
-def crops(maps, numbers, g):
-    "The 35 windows of random parts of maps, mirrored or not."
+def crops(maps, numbers, g, extractor):
+    "The 35 windows of random parts of maps of an extractor, mirrored or not."
     side = round(maps.shape[1]**.5)
     images = []
     for number in numbers:
@@ -150,7 +150,7 @@ def crops(maps, numbers, g):
         part = torch.from_numpy(np.array(maps[number % len(maps)])).float().view(side, side, -1)[top:top+height,left:left+width]
         if g.random() < .5: part = part.flip(1)
         weights,boxes = windows_of(int(height), int(width))
-        images.append(Regions(f"im{number}", (weights @ part.flatten(0, 1)).half().numpy(), boxes, (288,288)))
+        images.append(Regions(f"im{number}", (weights @ part.flatten(0, 1)).half().numpy(), boxes, (288,288), extractor=extractor))
     return images
 
 @cache

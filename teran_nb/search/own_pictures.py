@@ -59,7 +59,10 @@ def prepare_own(
     names = sorted({model.info.extractor for model in readers})
     if len(names) > 1:
         raise ValueError(f"these models read different features, by {' and '.join(map(repr, names))}; open them one after the other")
-    regions_by = build_extractor(extractor, settings, device) if extractor else readers[0].find_extractor()
+    if extractor: regions_by = build_extractor(extractor, settings, device)
+    else: # that of a vision model that learned is for its own network alone
+        found = [model.find_extractor() for model in readers]
+        regions_by = next((each for each in found if each.name == names[0]), found[0])
     sample = Regions("sample", np.zeros((1,regions_by.dim), np.float32), None, None, extractor=regions_by.name)
     for model in readers: model.require_regions(sample)
     about,name = None,user_path(str(pictures)).resolve().name or "pictures"
