@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from ..core.packed import Packed
 from ..core.files import digest, digest_tensors
 from ..core.config import configuration, one_of
-from ..core.processes import seed_everything
+from ..core.processes import keep_freed_memory, seed_everything
 from ..core.show import progress
 from ..data.features import Regions
 from ..data.collection import Collection, Images, Sentences, as_images, as_sentences, region_counts
@@ -302,6 +302,9 @@ def encode_images(self:Network,
     given = as_images(images)
     images = self.with_regions(given)
     own = None if self.vision is None else self.vision.extractor
+    if own: # the maps of many pictures take gigabytes, and the system would take freed memory back at each batch
+        batch_size = min(batch_size, 16)
+        keep_freed_memory()
     def encode(rows):
         regions = [images[i].regions for i in rows]
         of_others = [each for each in regions if each.extractor != own]
