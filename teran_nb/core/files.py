@@ -237,15 +237,6 @@ def _sync(path):
     finally: os.close(fd)
 
 @contextmanager
-def _private_folder(path):
-    "A new locked folder beside `path` that disappears at the end, and so does everything in it."
-    _sweep(path.parent)
-    folder = Path(tempfile.mkdtemp(_ENDING, f".{path.name[:50]}.", path.parent))
-    try:
-        with locked(folder): yield folder
-    finally: shutil.rmtree(folder, ignore_errors=True)
-
-@contextmanager
 def _finished(tmp, path):
     "Rename `tmp` to `path` when it is complete and on the disk."
     try:
@@ -276,7 +267,9 @@ def atomic(
         tmp.mkdir(exist_ok=True)
         with locked(tmp), _finished(tmp, path): yield tmp # locked until it is renamed
     else:
-        with _private_folder(path) as folder, _finished(folder/path.name, path) as tmp: yield tmp
+        _sweep(path.parent)
+        private = tempfile.TemporaryDirectory(_ENDING, f".{path.name[:50]}.", path.parent, ignore_cleanup_errors=True)
+        with private as folder, locked(folder), _finished(Path(folder)/path.name, path) as tmp: yield tmp
 
 # %% ../../nbs/core/02_files.ipynb #47dcfea1
 def make_once(

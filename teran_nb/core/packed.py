@@ -48,15 +48,6 @@ def _offsets(lengths):
     "Offsets of sets with the given lengths."
     return F.pad(torch.as_tensor(lengths, dtype=torch.int64).cpu().cumsum(0), (1,0))
 
-@patch
-def _pick(self:Packed, numbers):
-    "A copy of the sets with these numbers."
-    lengths = self.lengths[numbers]
-    offsets = _offsets(lengths)
-    shift = torch.repeat_interleave(self.offsets[numbers] - offsets[:-1], lengths) # from rows of the copy to rows here
-    rows = torch.arange(len(shift)) + shift
-    return Packed(self.values[rows.to(self.values.device)], offsets)
-
 # %% ../../nbs/core/00_packed.ipynb #8ac74fb4
 @patch
 def __getitem__(self:Packed,
@@ -75,7 +66,12 @@ def __getitem__(self:Packed,
     i = np.asarray(i.cpu() if isinstance(i, Tensor) else i)
     if not i.ndim: return self[index(i)]
     if not len(i): i = i.astype(int) # numpy makes an empty list float
-    return self._pick(torch.as_tensor(np.arange(len(self))[i]))
+    numbers = torch.as_tensor(np.arange(len(self))[i])
+    lengths = self.lengths[numbers]
+    offsets = _offsets(lengths)
+    shift = torch.repeat_interleave(self.offsets[numbers] - offsets[:-1], lengths) # from rows of the copy to rows here
+    rows = torch.arange(len(shift)) + shift
+    return Packed(self.values[rows.to(self.values.device)], offsets)
 
 # %% ../../nbs/core/00_packed.ipynb #98c169f6
 def length_mask(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from .. import __version__
 from .packed import Packed
 from .config import one_of
 
@@ -148,10 +149,6 @@ def pick_device(
     return torch.device("cuda" if available and name != "cpu" else "cpu")
 
 # %% ../../nbs/core/05_processes.ipynb #a068d9b5
-def _version(package):
-    try: return version(package)
-    except PackageNotFoundError: return "not installed"
-
 def git_commit_hash(
     start:str|Path|None=None, # Folder in a checkout; None: this package
 ) -> str: # Short hash, with `+` if tracked files of the folder were changed; empty without git
@@ -184,7 +181,8 @@ def environment(
     on_gpu = "cuda" in str(device)
     return {
         "python": platform.python_version(),
-        **{package: _version(package) for package in ("teran_nb","transformers","accelerate","numpy","pillow")},
+        "teran_nb": __version__,
+        **{package: version(package) for package in ("transformers","accelerate","numpy","pillow")},
         "torch": str(torch.__version__), # names the build too, such as +cu130
         "commit": git_commit_hash(),
         "platform": platform.platform(),
