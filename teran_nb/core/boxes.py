@@ -174,8 +174,7 @@ def _scaled(heat):
     "A map in [0,1], -1 where no region lies, and the number of its first highest cell."
     values = heat[~heat.isnan()]
     if not len(values): raise ValueError("no region lies on this map, so it has no peak")
-    low = values.min()
-    high = values.max()
+    low,high = values.aminmax()
     scaled = (heat-low)/(high-low) if high > low else heat-low+1 # equal values are all highest
     scaled = scaled.nan_to_num(-1)
     return scaled,int(scaled.argmax())
