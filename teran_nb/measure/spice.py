@@ -24,7 +24,7 @@ from typing_extensions import TypedDict
 
 from ..core.config import checked, warn
 from ..core.show import MarkdownRepr, markdown_table, progress
-from ..core.files import atomic, digest, home, most_unpacked, read_json_lines, reading, require_file, user_path
+from ..core.files import atomic, digest, home, read_json_lines, reading, require_archive, user_path
 from ..data.captions import Captions
 
 # %% ../../nbs/measure/01_spice.ipynb #81a4ba65
@@ -185,23 +185,16 @@ _DETACHMENTS = [ # Ending and what takes its place
 
 _REINSTALL = "`pip install --force-reinstall --no-deps pycocoevalcap==1.2` gets it again"
 
-def _text_in_jar(jar, name):
-    "Text of a file in a jar, which is a zip archive."
-    jar = require_file(jar)
-    with reading(jar, "is damaged or another jar", _REINSTALL), zipfile.ZipFile(jar) as z:
-        if z.getinfo(name).file_size > most_unpacked(jar.stat().st_size):
-            raise ValueError(f"{name} is too large for this archive")
-        return z.read(name).decode("utf8")
-
 def read_synonyms(
     jar:str|Path, # Meteor's jar: `spice/lib/Meteor-1.5.jar` of pycocoevalcap
 ) -> Callable: # A function that gives the synsets of a word
     "Read Meteor's part of WordNet."
-    lines = _text_in_jar(jar, "synonym/english.synsets").splitlines()
-    with reading(jar, "has no numbers below a word of english.synsets", _REINSTALL):
+    require_archive(jar, _REINSTALL)
+    with reading(jar, "is another jar, or has no numbers below a word of english.synsets", _REINSTALL), zipfile.ZipFile(jar) as z:
+        lines = z.read("synonym/english.synsets").decode("utf8").splitlines()
         synsets = {word: frozenset(map(int, numbers.split())) for word,numbers in zip(lines[::2], lines[1::2])}
+        lines = z.read("synonym/english.exceptions").decode("utf8").splitlines()
     irregular = {} # form to its base forms
-    lines = _text_in_jar(jar, "synonym/english.exceptions").splitlines()
     for base,forms in zip(lines[::2], lines[1::2]):
         for form in forms.split(): irregular.setdefault(form, []).append(base)
     def base_form(word):
