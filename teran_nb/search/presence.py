@@ -134,47 +134,41 @@ def _asked_captions(model, texts, g):
     owner = dict(owned)
     return captions,torch.tensor([owner[text] for text in captions.names])
 
-class _ContentWords:
-    "The `judged_words` of captions, one after another."
-    def __init__(self, captions):
-        self.texts = []
-        self.captions_of = {} # captions that hold each different word
-        counts = []
-        vectors = []
-        for j in range(len(captions)):
-            words = judged_words(captions[j])
-            self.texts += words.values()
-            for text in words.values(): self.captions_of.setdefault(text, {})[j] = True
-            counts.append(len(words))
-            vectors.append(captions.parts[j][list(words)].float())
-        self.first = torch.tensor([0,*counts]).cumsum(0) # word of each caption
-        self.caption_of = torch.repeat_interleave(torch.arange(len(counts)), self.first.diff())
-        self.vectors = F.normalize(torch.cat(vectors), dim=1)
-        self.row_of = {text: row for row,text in enumerate(self.captions_of)} # in `means`
-        rows = torch.tensor([self.row_of[text] for text in self.texts])
-        sums = torch.zeros(len(self.row_of), self.vectors.shape[1]).index_add(0, rows, self.vectors)
-        self.means = F.normalize(sums, dim=1) # of each different word
-    def near(self, thing):
-        "Words that mean nearly the same."
-        cosines = (self.means @ self.means[self.row_of[thing]]).tolist()
-        return {text for text,cosine in zip(self.row_of, cosines) if cosine > _NEAR}
 
 # %% ../../nbs/search/04_presence.ipynb #f2a77cfa
 class _Asked:
-    "Sentences asked of a collection, from which a thing can be taken out."
+    "Sentences asked of a collection, from which a thing can be taken out; and their `judged_words`, one after another."
     def __init__(self, model, images, texts, captions, owner):
         counts = [summed_words([captions[[j]]], model.pooling) or 1 for j in range(len(captions))]
         self.sim = model.similarity(images, captions).cpu().float()/torch.tensor(counts)
         self.cosines = _word_cosines(images, captions)
-        self.words = _ContentWords(captions)
-        self.features = _random_features(self.words.vectors)
         self.mentions = [set(re.findall(r"\w+", " ".join(of_image).casefold())) for of_image in texts]
         self.owner = owner # image of each sentence
+        judged = [judged_words(captions[j]) for j in range(len(captions))]
+        self.words = []
+        self.sentences_of = {} # that hold each different word
+        vectors = []
+        for j,words in enumerate(judged):
+            self.words += words.values()
+            for text in words.values(): self.sentences_of.setdefault(text, {})[j] = True
+            vectors.append(captions.parts[j][list(words)].float())
+        self.first = torch.tensor([0,*map(len, judged)]).cumsum(0) # word of each sentence
+        self.sentence_of = torch.repeat_interleave(torch.arange(len(judged)), self.first.diff()) # of each word
+        vectors = F.normalize(torch.cat(vectors), dim=1)
+        self.features = _random_features(vectors)
+        self.row_of = {text: row for row,text in enumerate(self.sentences_of)} # of each different word, in `means`
+        rows = torch.tensor([self.row_of[text] for text in self.words])
+        sums = torch.zeros(len(self.row_of), vectors.shape[1]).index_add(0, rows, vectors)
+        self.means = F.normalize(sums, dim=1)
+    def near(self, thing):
+        "Words that mean nearly the same."
+        cosines = (self.means @ self.means[self.row_of[thing]]).tolist()
+        return {text for text,cosine in zip(self.row_of, cosines) if cosine > _NEAR}
     def numbers(self, j, out, expected):
         "Mean of the best scores, and least and mean surplus, of sentence `j` without some images and its own."
         kept = ~out
         kept[self.owner[j]] = False
-        words = slice(self.words.first[j], self.words.first[j+1])
+        words = slice(self.first[j], self.first[j+1])
         surplus = best_mean(self.cosines[kept][:,words]) - expected[words]
         return torch.stack([best_mean(self.sim[kept,j]), surplus.min(), surplus.mean()])
     def samples_without(self, thing, g):
@@ -183,17 +177,17 @@ class _Asked:
         Each has the three numbers without the images of the thing, and without as many others, `(2, 3)`; the cosines of the thing
         with the sentence's six best images, `(6,)`; and whether these images mention the thing, `(6,)`.
         """
-        near = self.words.near(thing)
+        near = self.near(thing)
         gone = torch.tensor([not near.isdisjoint(words) for words in self.mentions])
         if gone.sum() > len(gone) - 50: return
-        stay = ~gone[self.owner[self.words.caption_of]] # words of the sentences whose image stays
+        stay = ~gone[self.owner[self.sentence_of]] # words of the sentences whose image stays
         expected = self.features @ _ridge(self.features[stay], best_mean(self.cosines[~gone][:,stay]))
-        for j in list(self.words.captions_of[thing])[:8]:
+        for j in list(self.sentences_of[thing])[:8]:
             others = torch.zeros_like(gone)
             others[torch.randperm(len(gone), generator=g)[:int(gone.sum())]] = True
             numbers = torch.stack([self.numbers(j, out, expected) for out in (gone,others)])
             best = self.sim[:,j].topk(6).indices
-            yield numbers,self.cosines[best,self.words.texts.index(thing)],gone[best]
+            yield numbers,self.cosines[best,self.words.index(thing)],gone[best]
 
 # %% ../../nbs/search/04_presence.ipynb #e072857d
 _THINGS = 60 # Most things that a fit takes out
@@ -213,7 +207,7 @@ def fit_presence(
     captions,owner = _asked_captions(model, texts, g)
     if not len(captions): return None
     asked = _Asked(model, images, texts, captions, owner)
-    things = [text for text,named_by in asked.words.captions_of.items() if len(named_by) > 1]
+    things = [text for text,named_by in asked.sentences_of.items() if len(named_by) > 1]
     samples = []
     for k in torch.randperm(len(things), generator=g)[:_THINGS].tolist(): samples += asked.samples_without(things[k], g)
     if len(samples) < 10: return None
