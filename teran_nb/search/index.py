@@ -138,7 +138,10 @@ def _write(self:Index, encoded, payloads):
     if layout.whole_dim:
         for image,whole in zip(images, _halved(F.normalize(encoded.whole.float(), dim=-1)).numpy()):
             image.first = np.append(np.zeros(layout.learned_dim, np.float32), whole)
-    for column,value in {column: value for payload in payloads for column,value in payload.items()}.items():
+    examples = {} # of each new column, a value where the batch has one
+    for column,value in ((column,value) for payload in payloads for column,value in payload.items()):
+        if value is not None or column not in examples: examples[column] = value
+    for column,value in examples.items():
         if column in RESERVED or column in self.layout.columns: continue
         if isinstance(value, list): value = value[0] if value else ""
         self.backend.index_column(column, value)
