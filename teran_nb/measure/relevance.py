@@ -138,23 +138,6 @@ def rouge_blocks(
         yield out
 
 # %% ../../nbs/measure/02_relevance.ipynb #cb8e4450
-def _memory_map(path, shape, cure):
-    "The numbers of a raw or a NumPy file as a memory map of this shape."
-    needed = f"{shape[0]:,} captions x {shape[1]:,} images"
-    with open(path, "rb") as f: is_numpy = f.read(6) == b"\x93NUMPY"
-    if not is_numpy:
-        size = path.stat().st_size
-        if size != 4*shape[0]*shape[1]:
-            raise ValueError(f"{path} holds {size/4:,.10g} raw float32 numbers, and {needed} are "
-                             f"{shape[0]*shape[1]:,}; it is for another split, or cut off")
-        return np.memmap(path, np.float32, "r", shape=shape)
-    with reading(path, "is not a whole array of numbers", cure):
-        values = np.load(path, mmap_mode="r", allow_pickle=False)
-    if values.dtype.kind != "f" or values.shape != shape:
-        raise ValueError(f"{path} holds {' x '.join(f'{n:,}' for n in values.shape)} numbers of {values.dtype}, and "
-                         f"needed are {needed} floats; it is for another split, or transposed")
-    return values
-
 def _computed_once(path, shape, blocks):
     "Memory map of the cached matrix; where there is none, the generator `blocks` gives its rows, some after the other."
     if not path.is_file():
@@ -198,6 +181,23 @@ def spice(
     return Relevance("spice", values, "tuples of the split's captions", fingerprint)
 
 # %% ../../nbs/measure/02_relevance.ipynb #6def140c
+def _memory_map(path, shape, cure):
+    "The numbers of a raw or a NumPy file as a memory map of this shape."
+    needed = f"{shape[0]:,} captions x {shape[1]:,} images"
+    with open(path, "rb") as f: is_numpy = f.read(6) == b"\x93NUMPY"
+    if not is_numpy:
+        size = path.stat().st_size
+        if size != 4*shape[0]*shape[1]:
+            raise ValueError(f"{path} holds {size/4:,.10g} raw float32 numbers, and {needed} are "
+                             f"{shape[0]*shape[1]:,}; it is for another split, or cut off")
+        return np.memmap(path, np.float32, "r", shape=shape)
+    with reading(path, "is not a whole array of numbers", cure):
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
+    if values.dtype.kind != "f" or values.shape != shape:
+        raise ValueError(f"{path} holds {' x '.join(f'{n:,}' for n in values.shape)} numbers of {values.dtype}, and "
+                         f"needed are {needed} floats; it is for another split, or transposed")
+    return values
+
 def _warn_of_another_split(path, values, captions):
     "Warn where captions are not more relevant for their own image than for another."
     rows = np.arange(len(values))
