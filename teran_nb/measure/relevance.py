@@ -6,6 +6,7 @@
 __all__ = ['Relevance', 'rouge_blocks', 'rouge_l', 'spice', 'read_relevance', 'relevances_of']
 
 # %% ../../nbs/measure/02_relevance.ipynb #698ae2b7
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -138,14 +139,29 @@ def rouge_blocks(
         yield out
 
 # %% ../../nbs/measure/02_relevance.ipynb #cb8e4450
+def _cached(path, shape):
+    "The cached matrix, whose checksum follows its numbers, as a memory map; None where it is missing or damaged."
+    if not path.is_file(): return None
+    try:
+        content = np.memmap(path, np.uint8, "r")
+        is_whole = hashlib.sha256(content[:-32]).digest() == content[-32:].tobytes()
+        values = np.load(path, mmap_mode="r", allow_pickle=False) if is_whole else np.empty(0)
+    except (ValueError, EOFError): values = np.empty(0)
+    if values.shape == shape and values.dtype == np.float32: return values
+    warn(f"{path} is cut off or was changed; it is computed again")
+    return None
+
 def _computed_once(path, shape, blocks):
     "Memory map of the cached matrix; where there is none, the generator `blocks` gives its rows, some after the other."
-    if not path.is_file():
+    if _cached(path, shape) is None:
         require_space(path.parent, 4*shape[0]*shape[1])
-        with atomic(path) as tmp, open(tmp, "wb") as f:
-            np.lib.format.write_array_header_1_0(f, {"descr": "<f4", "fortran_order": False, "shape": shape})
-            f.writelines(blocks)
-    return _memory_map(path, shape, "remove it, and it is computed again")
+        with atomic(path) as tmp:
+            with open(tmp, "wb") as f:
+                np.lib.format.write_array_header_1_0(f, {"descr": "<f4", "fortran_order": False, "shape": shape})
+                f.writelines(blocks)
+            checksum = bytes.fromhex(digest(tmp))
+            with open(tmp, "ab") as f: f.write(checksum)
+    return np.load(path, mmap_mode="r", allow_pickle=False)
 
 def rouge_l(
     captions:Captions, # The captions of a split
@@ -181,7 +197,7 @@ def spice(
     return Relevance("spice", values, "tuples of the split's captions", fingerprint)
 
 # %% ../../nbs/measure/02_relevance.ipynb #6def140c
-def _memory_map(path, shape, cure):
+def _memory_map(path, shape):
     "The numbers of a raw or a NumPy file as a memory map of this shape."
     needed = f"{shape[0]:,} captions x {shape[1]:,} images"
     with open(path, "rb") as f: is_numpy = f.read(6) == b"\x93NUMPY"
@@ -191,7 +207,7 @@ def _memory_map(path, shape, cure):
             raise ValueError(f"{path} holds {size/4:,.10g} raw float32 numbers, and {needed} are "
                              f"{shape[0]*shape[1]:,}; it is for another split, or cut off")
         return np.memmap(path, np.float32, "r", shape=shape)
-    with reading(path, "is not a whole array of numbers", cure):
+    with reading(path, "is not a whole array of numbers", "make or fetch it again"):
         values = np.load(path, mmap_mode="r", allow_pickle=False)
     if values.dtype.kind != "f" or values.shape != shape:
         raise ValueError(f"{path} holds {' x '.join(f'{n:,}' for n in values.shape)} numbers of {values.dtype}, and "
@@ -216,9 +232,8 @@ def read_relevance(
 ) -> Relevance: # Memory-mapped where no image was left out
     "Read precomputed relevance, checked against its split."
     path = require_file(path)
-    cure = "make or fetch it again"
-    values = _memory_map(path, (len(captions),len(captions.image_ids)), cure)
-    with reading(path, "holds no relevance", cure):
+    values = _memory_map(path, (len(captions),len(captions.image_ids)))
+    with reading(path, "holds no relevance", "make or fetch it again"):
         relevance = Relevance(name, values, path.name, _captions_digest(captions))
     _warn_of_another_split(path, values, captions)
     return relevance if kept is None else _rows_in_use(relevance, captions, kept)
