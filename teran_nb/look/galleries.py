@@ -42,6 +42,13 @@ def _by_query(sim, image_of, direction):
     true = torch.arange(len(sim))[:,None] == torch.as_tensor(image_of)
     return (sim.T,true.T) if direction == "t2i" else (sim,true)
 
+def _margins(sim, image_of, direction="t2i"):
+    "For each query, the similarity of the true match minus that of the best wrong one."
+    sim,true = _by_query(sim, image_of, direction)
+    best_true = sim.masked_fill(~true, -torch.inf).amax(1).float()
+    best_wrong = sim.masked_fill(true, -torch.inf).amax(1).float()
+    return (best_true - best_wrong).numpy()
+
 def choose_queries(
     sim:Tensor, # Similarities, `(images, captions)`
     image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`
@@ -52,13 +59,11 @@ def choose_queries(
 ) -> list[int]: # Indices of the queries; none where the rule finds none
     "A few queries by a rule, so that a gallery cannot be made of successes only."
     one_of(rule, ("spread","successes","failures","relevant"), "rule")
-    queries,true = _by_query(sim, image_of, direction)
+    queries = _by_query(sim, image_of, direction)[0]
     rank = ranks(sim, image_of)[direction]
     if rule == "spread": return evenly(np.argsort(rank, kind="stable").tolist(), n)
     eligible = np.flatnonzero(rank == 0 if rule == "successes" else rank > 0)
-    if rule != "relevant":
-        best_wrong = queries.masked_fill(true, -torch.inf).amax(1).float()
-        values = (queries.masked_fill(~true, -torch.inf).amax(1).float() - best_wrong).numpy()
+    if rule != "relevant": values = _margins(sim, image_of, direction)
     elif relevance: values = -ndcg_at_k(ranking(queries, 25), relevance[0], direction, 25)
     else: return []
     return eligible[np.argsort(values[eligible], kind="stable")[:n]].tolist()
