@@ -150,13 +150,18 @@ class Grounding(MarkdownRepr):
         for each in scored: kinds[each[0].link.kind].append(each)
         return {kind: _means(places, self.rule) for kind,places in (kinds | {"all": scored}).items()}
     @cached_property
+    def _region_kinds(self):
+        "`kinds` without the scores of heat maps."
+        return self._by_kind(lambda place: place.scores)
+    @cached_property
     def kinds(self) -> dict: # Kind, frequent ones first, then `all`, to its metrics
         "The metrics of each kind of phrase, those of heat maps too, which are computed at first use."
-        return self._by_kind(lambda place: place.scores | _heat_scores(place, self.rule))
-    @cached_property
+        by_heat = self._by_kind(lambda place: _heat_scores(place, self.rule))
+        return {kind: scores | by_heat[kind] for kind,scores in self._region_kinds.items()}
+    @property
     def metrics(self) -> dict:
         "Share of right boxes by kind, `grounding` of all kinds, and `grounding_random` of a random region."
-        kinds = self._by_kind(lambda place: place.scores)
+        kinds = self._region_kinds
         right = {"grounding" if kind == "all" else kind: scores["grounding"] for kind,scores in kinds.items()}
         return right | {"grounding_random": kinds["all"]["grounding_random"]}
     @property

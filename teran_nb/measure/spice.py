@@ -10,6 +10,7 @@ __all__ = ['concept_words', 'Tuples', 'read_tuples', 'spice_blocks', 'spice_scor
 import gzip, json, os, re, shutil, subprocess, tempfile, zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import chain, zip_longest
@@ -229,10 +230,13 @@ def _find_jars():
     candidates = sorted((home()/"spice").glob("*.jar"))
     own_folder = os.environ.get("TERAN_NB_SPICE")
     if own_folder: candidates = sorted(Path(own_folder).glob("*.jar")) + candidates
+    with suppress(RuntimeError): # a user may have no home directory
+        candidates += [Path.home()/".m2/repository"/folder/name for name,(folder,_) in _JARS.items()]
     name_of = {checksum: name for name,(_,checksum) in _JARS.items()}
     name_of[_PART_OF_MODELS] = "stanford-corenlp-3.6.0-models.jar"
     jars = {}
     for path in candidates:
+        if not path.is_file(): continue
         name = name_of.get(digest(path))
         if name: jars.setdefault(name, path)
     return jars
@@ -274,6 +278,13 @@ def with_meanings(
     return Tuples(parsed, {word: numbers for word,numbers in synsets.items() if numbers})
 
 # %% ../../nbs/measure/01_spice.ipynb #626ea5ce
+class _Printed(TypedDict):
+    tuple:list[str]
+
+class _Item(TypedDict):
+    test_tuples:list[_Printed]
+    ref_tuples:list[_Printed]
+
 def _mark_slashes(concept, text):
     "Write a slash that stands in the captions as `\\/`: it belongs to a word, and the others separate words."
     first,*others = concept.split("/")
@@ -308,7 +319,7 @@ def _run_program(command, groups):
             raise RuntimeError(f"SPICE ended with status {done.returncode} in a batch of {len(groups)} captions and "
                                f"images, the first is {groups[0][0]!r}: {' '.join(log[-3:])}; give it more memory, or "
                                "leave out what it cannot parse")
-        items = json.loads(target.read_text(encoding="utf8"))
+        items = checked(json.loads(target.read_text(encoding="utf8")), list[_Item], "the output of SPICE")
     parsed = {key: _marked_tuples(item["test_tuples"], key) for key,item in zip(captions, items)}
     return parsed | {key: _marked_tuples(item["ref_tuples"], key) for key,item in zip(images, items)}
 
