@@ -26,6 +26,7 @@ OPTIONS = [
     {"dense": "qq+kk"},
     {"dense": "qq"},
     {"dense": "none", "regions": "boxes"},
+    {"dense": "none", "regions": "boxes", "boxes_by": "attention"},
     {"dense": "none", "regions": "windows"},
 ] # Ways to look at the CLIP
 METRICS = ["t2i_r1","t2i_r10","i2t_r1","i2t_r10","grounding","grounding_random","grounding_possible","grounding_heat","pointing","pointing_random","pointing_heat"]

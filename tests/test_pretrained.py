@@ -18,10 +18,11 @@ from tokenizers.pre_tokenizers import Split
 from conftest import ROOT
 from other_libraries import LATE
 from teran_nb.core.files import read_json, write_json
+from teran_nb.zoo.families import unit_vectors
 from teran_nb.zoo.late import NeoMmeImages
 from teran_nb.zoo.opening import FAMILIES, family_of
 from teran_nb.zoo import regions_words
-from teran_nb.zoo.small_models import TOY_FAMILIES, toy_folder
+from teran_nb.zoo.small_models import TOY_FAMILIES, toy_folder, toy_parts
 
 TEXTS = ["A red kite, above the house.", "dog", "the small blue house on the grass"]
 
@@ -134,6 +135,89 @@ def test_the_hooks_find_every_part_of_the_last_block(models, kind, monkeypatch):
     family = family_of(models[kind])
     for own, plain in zip(family.pictures(PICTURES, "value").patches, family.pictures(PICTURES, "none").patches):
         assert torch.allclose(own, plain, atol=1e-5)
+
+
+def attended(block, a, b, v):
+    "Attention of CLIP with vectors `a` to `b` of the values `v`, all `(n, tokens, width)`."
+    own = block.self_attn
+    a, b, v = [x.unflatten(-1, (own.num_heads, -1)).transpose(1, 2) for x in (a, b, v)]
+    return own.out_proj(((a @ b.mT * a.shape[-1]**-.5).softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("layers", [2, 8])
+def test_surgery_is_the_second_path_of_the_paper(layers):
+    "CLIP Surgery (arXiv 2304.05653), section 3.2, written out: the model's own path, and beside it the sum of values with values of six blocks."
+    model, processor, tokenizer = toy_parts("clip")
+    config = model.config
+    config.vision_config.num_hidden_layers = layers
+    torch.manual_seed(0)
+    model = type(model)(config).eval()
+    for p in model.parameters():
+        if p.ndim > 1:
+            torch.nn.init.normal_(p, std=p.shape[-1]**-.5)
+    vision = model.vision_model
+    with torch.no_grad():
+        own = vision.pre_layrnorm(vision.embeddings(processor(PICTURES, return_tensors="pt").pixel_values))
+        second = None
+        for i, block in enumerate(vision.encoder.layers):
+            normed = block.layer_norm1(own)
+            q, k, v = [project(normed) for project in (block.self_attn.q_proj, block.self_attn.k_proj, block.self_attn.v_proj)]
+            if i >= layers - 6:
+                second = (own if second is None else second) + attended(block, v, v, v)
+            own = own + attended(block, q, k, v)
+            own = own + block.mlp(block.layer_norm2(own))
+        wanted = unit_vectors(model.visual_projection(vision.post_layernorm(second)))[:, 1:]
+    found = FAMILIES["clip"](model, processor, tokenizer).pictures(PICTURES, "surgery").patches
+    assert torch.allclose(torch.stack(found), wanted, atol=1e-5)
+
+
+BOXES = [torch.tensor([[.4, .3, .6, .9], [0., 0., 1., 1.]]) * torch.tensor([*p.size, *p.size]) for p in PICTURES]
+
+
+def vector_by_patches(family, picture, box):
+    "The vector of a box by CLIP's restricted attention, patch by patch."
+    vision, patches = family.model.vision_model, family.pictures([picture])
+    states = vision(**family.processor([picture], return_tensors="pt"), output_hidden_states=True).hidden_states[-2][0, 1:]
+    block, total, covered = vision.encoder.layers[-1], 0, 0
+    for state, (x1, y1, x2, y2) in zip(states, patches.boxes[0].tolist()):
+        wide = min(x2, box[2]) - max(x1, box[0])
+        high = min(y2, box[3]) - max(y1, box[1])
+        share = max(wide, 0)*max(high, 0)/((x2 - x1)*(y2 - y1))
+        total = total + share*block.self_attn.v_proj(block.layer_norm1(state))
+        covered = covered + share
+    y = block.self_attn.out_proj(total/covered)
+    return unit_vectors(family.model.visual_projection(vision.post_layernorm(y + block.mlp(block.layer_norm2(y)))))
+
+
+def test_boxes_of_clip_by_restricted_attention(models):
+    family = family_of(models["clip"])
+    for picture, boxes, vectors in zip(PICTURES, BOXES, family.pictures(PICTURES, regions=BOXES).regions):
+        for box, vector in zip(boxes.tolist(), vectors):
+            assert torch.allclose(vector, vector_by_patches(family, picture, box), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["siglip", "siglip2", "aimv2"])
+def test_a_box_on_one_patch_has_its_vector_behind_a_pooling_head(models, kind):
+    family = family_of(models[kind])
+    patches = family.pictures(PICTURES, "none")
+    for vectors, own in zip(family.pictures(PICTURES, regions=patches.boxes).regions, patches.patches):
+        assert torch.allclose(vectors, own, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["metaclip_2", "chinese_clip", "altclip", "tipsv2"])
+def test_boxes_have_vectors_of_unit_length(models, kind):
+    for vectors in family_of(models[kind]).pictures(PICTURES, regions=BOXES).regions:
+        assert torch.allclose(vectors.norm(dim=1), torch.ones(2), atol=1e-5)
+
+
+def test_a_box_on_the_whole_picture_has_its_vector_where_attention_is_level(models):
+    family = family_of(models["siglip"])
+    head = family.model.vision_model.head
+    torch.nn.init.zeros_(head.probe)  # the query of the pooling head
+    torch.nn.init.zeros_(head.attention.in_proj_bias)
+    level = family.pictures(PICTURES, regions=BOXES)
+    for vectors, whole in zip(level.regions, level.whole):
+        assert torch.allclose(vectors[1], whole, atol=1e-5)
 
 
 def test_pictures_of_any_mode(models):

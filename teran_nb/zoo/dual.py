@@ -34,7 +34,7 @@ from ..model.encoder import Encoder, EncoderInfo
 from ..model.heads import reranked
 from ..model.saving import load_or_encode
 from .regions_words import (
-    PROMPT_TEMPLATES, boxes_of_picture, caption_words, crop_windows, prompt_vectors, roi_box_vectors, token_words)
+    PROMPT_TEMPLATES, boxes_of_picture, caption_words, feature_surgery, prompt_vectors, roi_box_vectors, token_words, crop_windows)
 from .families import Family
 from .opening import family_of
 
@@ -52,11 +52,13 @@ class DualConfig:
     dense:str="auto" # What replaces the attention of the last block, one of the family's modes; `auto` takes its first
     words:Literal["auto","prompts","tokens"]="auto" # Source of word vectors; `auto`: tokens where a family trained them
     regions:Literal["patches","boxes","windows"]="patches" # What is compared with words
+    boxes_by:Literal["roi-align","attention"]="roi-align" # How boxes get vectors
     ranking_head:Literal["own","alignment"]="own" # What ranks pairs, the model's own score or the alignment
     pooling:str="mrsw" # How the alignment is pooled, a name in `POOLINGS`
     templates:Annotated[tuple[str,...], Field(min_length=1), _OneOrMore]=PROMPT_TEMPLATES # Each with one `{}` for the word
     phrases:Annotated[tuple[str,...], _OneOrMore]=() # Phrases that are one word wherever they stand
     stop_words:str="" # Words that are left out: `nltk`, or a text file with one word a line; empty for none
+    feature_surgery:bool=False # Take off each word what all words of the sentence share, in `align` only
     scales:Annotated[tuple[Positive,...], Field(min_length=1), _OneOrMore]=(1,2) # Scales of windows, as in `crop_windows`
     def __post_init__(self):
         one_of(self.pooling, POOLINGS, "pooling", registered=True)
@@ -77,10 +79,14 @@ class DualEncoder(Encoder):
     ):
         words = family.word_source if config.words == "auto" else config.words
         self.late_interaction = family.word_source == "tokens" # Whether its own score compares tokens with patches
-        if family.ranks_only and words == "tokens":
-            raise ValueError(f"{family.name} ranks only, so it has no vectors of tokens; leave out words")
-        if self.late_interaction and words == "prompts":
-            raise ValueError(f"{family.name} makes no vector of a whole picture or sentence, so it has no prompts; leave out words")
+        if family.ranks_only and (words == "tokens" or config.boxes_by == "attention"):
+            raise ValueError(f"{family.name} ranks only: it has no attention to restrict to a box, and no vectors of "
+                             "tokens; leave out words and boxes_by")
+        if self.late_interaction and (words == "prompts" or config.boxes_by == "attention"):
+            raise ValueError(f"{family.name} makes no vector of a whole picture or sentence, so it has no prompts, and no "
+                             "attention to restrict to a box; leave out words and boxes_by")
+        if config.feature_surgery and (self.late_interaction or config.ranking_head == "alignment"):
+            raise ValueError("feature_surgery changes what a pair shows, and not how pairs rank; take a dual encoder's own score for that")
         if config.phrases and words == "tokens":
             raise ValueError("phrases need words='prompts', because tokens are cut by the tokenizer; leave out phrases="
                              f"{config.phrases}")
@@ -103,7 +109,8 @@ class DualEncoder(Encoder):
         detector = getattr(self.detect_boxes, "name", repr(type(self.detect_boxes)))
         boxes = f"best of {detector}" if self.detect_boxes else ""
         words = [config.words,config.templates,config.phrases,config.stop_words]
-        return digest([self.family.fingerprint, config.dense, config.regions, config.scales, boxes, words])
+        regions = config.regions if config.boxes_by == "roi-align" else f"{config.regions} by {config.boxes_by}"
+        return digest([self.family.fingerprint, config.dense, regions, config.scales, boxes, words])
     def find_extractor(self) -> Windows: # For a folder of pictures that becomes a collection
         "Windows, which need no model; the encoder reads the pictures themselves."
         return Windows()
@@ -191,11 +198,15 @@ def _vectors(self:DualEncoder, images:list[Image], pictures:list[PIL.Image.Image
     "Whole vector, region vectors and boxes of each picture of a batch; boxes in pixels of the opened picture."
     config = self.config
     if config.regions == "windows": return [self._windows(picture, len(pictures)) for picture in pictures]
-    encoded = self.family.pictures(pictures, config.dense)
     if config.regions == "boxes":
         boxes = self._find_boxes(images, pictures)
+        if config.boxes_by == "attention":
+            encoded = self.family.pictures(pictures, "none", boxes)
+            return list(zip(encoded.whole, encoded.regions, boxes))
+        encoded = self.family.pictures(pictures, config.dense)
         regions = list(map(roi_box_vectors, encoded.patches, encoded.grids, encoded.boxes, boxes))
         return list(zip(encoded.whole, regions, boxes))
+    encoded = self.family.pictures(pictures, config.dense)
     if not self.late_interaction: return list(zip(encoded.whole, encoded.patches, encoded.boxes))
     regions = [torch.cat(vectors) for vectors in zip(encoded.patches, encoded.others)]
     boxes = [F.pad(boxes, (0,0,0,len(others))) for boxes,others in zip(encoded.boxes, encoded.others)] # empty ones
@@ -296,6 +307,15 @@ def encode_captions(self:DualEncoder,
     if self.config.words == "tokens": return Encoded(whole, Packed.from_sets(token_vectors), texts, words)
     words = [caption_words(text, self.config.phrases, self.stop_words) for text in texts]
     return Encoded(whole, self._encode_prompts(words, batch_size), texts, words)
+
+# %% ../../nbs/zoo/11_dual.ipynb #05b9d25f
+@patch
+def encode_pair(self:DualEncoder, image:Encoded, caption:Encoded) -> tuple[Encoded,Encoded]:
+    "The rows of one pair; with `feature_surgery` the words lose what all of them share."
+    if not self.config.feature_surgery or not len(caption.parts[0]): return image,caption
+    words = caption.parts[0]
+    words = feature_surgery(image.whole[0].to(words), words, self.family.sentences([""]).whole[0].to(words))
+    return image,replace(caption, parts=Packed.from_sets([words]))
 
 # %% ../../nbs/zoo/11_dual.ipynb #26552733
 @patch

@@ -9,6 +9,7 @@ __all__ = ['PictureVectors', 'SentenceVectors', 'unit_vectors', 'Family', 'image
 # %% ../../nbs/zoo/05_families.ipynb #c22d393d
 import html, json, re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from difflib import SequenceMatcher
 from importlib import import_module
 from importlib.util import find_spec
@@ -28,7 +29,8 @@ from ..core.files import digest
 from ..core.config import one_of, warn
 from ..data.pictures import to_rgb
 from ..photos.vision import weights_hash
-from .regions_words import DENSE, Block, CallRecorder, dense_states, nearness
+from .regions_words import (
+    DENSE, Block, CallRecorder, box_states, dense_states, nearness, patch_shares)
 
 # %% ../../nbs/zoo/05_families.ipynb #7995a531
 class PictureVectors(NamedTuple):
@@ -37,6 +39,7 @@ class PictureVectors(NamedTuple):
     patches:list[Tensor] # Patches of each picture, in the space of the sentences, of unit length, `(patches, dim)`
     grids:list[tuple[int,int]] # Rows and columns of patches of each picture
     boxes:list[Tensor] # Pixels (x1,y1,x2,y2) of each patch in the original picture, `(patches, 4)`
+    regions:Sequence[Tensor]=() # Vectors of the requested boxes of each picture, of unit length, `(boxes, dim)`
     others:Sequence[Tensor]=() # Late interaction only: what the own score compares besides the patches, `(others, dim)`
 
 class SentenceVectors(NamedTuple):
@@ -193,7 +196,7 @@ _LIKE_ROBERTA = "altclip_text_model","roberta","xlm-roberta","camembert" # Text 
 class DualFamily(Family):
     "CLIP: patches take the path of the class token, the last norm and the projection."
     name = "clip"
-    modes = ("qq+kk","none","value","kk","qq")
+    modes = ("qq+kk","none","value","vv","surgery","kk","qq")
     prefix_tokens = 1 # Number of tokens before the patches
     padding = True # How sentences are padded: to the longest, or to `max_length`
     @property
@@ -214,6 +217,14 @@ class DualFamily(Family):
         return Block(layer, attn, (attn.q_proj, attn.k_proj, attn.v_proj), out, heads, attn)
     def to_text(self, states:Tensor) -> Tensor: # From states behind the last block, `(..., width)`, to `(..., dim)`
         return self.model.visual_projection(self.model.vision_model.post_layernorm(states))
+    def attention_box_vectors(self,
+        call:CallRecorder, # The recorded call of the last block
+        normed:Tensor, # Input of its attention, of one picture, `(tokens, width)`
+        i:int, # Number of the picture in the batch, from 0
+        weights:Tensor, # Weights of the tokens for each box, `(boxes, tokens)`
+    ) -> Tensor: # `(boxes, dim)`
+        "Vectors of boxes, by attention restricted to each box in the layer that makes the picture's vector."
+        return self.to_text(box_states(self.block(self.layers[-1]), call, normed, weights))
     def whole_pictures(self, inputs:dict) -> Tensor: # `(n, dim)`
         return self.model.get_image_features(**inputs).pooler_output
     def read_tokens(self, batch:dict) -> tuple[Tensor,Tensor]: # The text's last states, and `(n, dim)`
@@ -255,27 +266,40 @@ _one_at_a_time = Lock() # threads that encode pictures wait for each other
 def pictures(self:DualFamily,
     pictures:Sequence[Image.Image], # One batch, at least one
     dense:str="auto", # A name in `modes`
+    regions:Sequence[Tensor]=(), # Boxes of each picture, in its pixels, which get vectors by restricted attention
 ) -> PictureVectors:
     "Encode pictures."
     mode = self.mode(dense)
-    block = self.block(self.layers[-1])
+    spec = DENSE.get(mode)
+    blocks = [self.block(layer) for layer in self.layers[-(spec.blocks if spec else 1):]]
     batch,grids,boxes = self.preprocess([to_rgb(p) for p in pictures])
     inputs = self.to_device(batch)
     with _one_at_a_time: # hooks of another thread would stand on the same modules
-        with CallRecorder(block.block) as call: whole = self.whole_pictures(inputs)
-        states = call.output
+        with ExitStack() as stack, CallRecorder(blocks[-1].attention) as attention:
+            calls = [stack.enter_context(CallRecorder(block.block)) for block in blocks]
+            whole = self.whole_pictures(inputs)
+        states = calls[-1].output
         mask = inputs.get("pixel_attention_mask")
         if mask is not None: mask = mask.bool()
         near = None
-        if mode in DENSE and DENSE[mode].prefers_near:
+        if spec and spec.prefers_near:
             near = torch.zeros(len(grids), 1, states.shape[1], states.shape[1], device=self.device, dtype=self.dtype)
             for i,grid in enumerate(grids):
                 window = nearness(grid, self.prefix_tokens)
                 near[i,0,:len(window),:len(window)] = window
-        if mode in DENSE: states = dense_states(block, call, mode, mask, near)
-    vectors = unit_vectors(self.to_text(states[:,self.prefix_tokens:]))
-    patches = [v[:rows*columns] for v,(rows,columns) in zip(vectors, grids)]
-    return PictureVectors(unit_vectors(whole), patches, grids, boxes)
+        if spec:
+            states = calls[0].hidden
+            for block,call in zip(blocks, calls):
+                own = dense_states(block, call, mode, mask, near)
+                states = states + own - call.hidden if spec.blocks > 1 else own
+        vectors = unit_vectors(self.to_text(states[:,self.prefix_tokens:]))
+        patches = [v[:rows*columns] for v,(rows,columns) in zip(vectors, grids)]
+        box_vectors = []
+        for i,picture_boxes in enumerate(regions):
+            shares = patch_shares(picture_boxes, boxes[i]).to(self.device, self.dtype)
+            weights = F.pad(shares, (self.prefix_tokens, states.shape[1] - self.prefix_tokens - len(boxes[i])))
+            box_vectors.append(unit_vectors(self.attention_box_vectors(calls[-1], attention.hidden[i], i, weights)))
+    return PictureVectors(unit_vectors(whole), patches, grids, boxes, box_vectors)
 
 # %% ../../nbs/zoo/05_families.ipynb #647b2c62
 def trim_span(

@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['DENSE', 'PROMPT_TEMPLATES', 'nearness', 'DenseMode', 'dense_attention', 'Block', 'CallRecorder', 'dense_states',
-           'roi_box_vectors', 'boxes_of_picture', 'crop_windows', 'word_spans', 'caption_words', 'prompt_vectors',
-           'token_words']
+           'patch_shares', 'box_states', 'roi_box_vectors', 'boxes_of_picture', 'crop_windows', 'word_spans',
+           'caption_words', 'prompt_vectors', 'feature_surgery', 'token_words']
 
 # %% ../../nbs/zoo/04_regions_words.ipynb #6bff6fec
 import re
 from collections.abc import Callable, Collection, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core.boxes import roi_align
+from ..core.boxes import box_area, box_intersection, roi_align
 from ..data.words import matching_words
 from ..photos.detectors import Detections
 from ..photos.extractors import best_boxes
@@ -51,15 +52,19 @@ def nearness(
 class DenseMode(NamedTuple):
     "What a mode puts into the last block."
     like:str # Which of `qkv` attend to their own kind; the weights of two are added; empty: each token keeps its value
-    keeps_rest:bool # Whether the residual and the feed-forward part of the block stay
+    residual:bool # Whether the block's input is added to the result
+    feed_forward:bool # Whether the feed-forward part follows
     paper:str # Where it comes from
     prefers_near:bool = False # Whether the `nearness` of patches is added to the logits
+    blocks:int = 1 # How many of the last blocks add their results, each for the input that the model itself gives it
 
 DENSE = {
-    "value": DenseMode("", True, "MaskCLIP, arXiv 2112.01071"),
-    "qq+kk": DenseMode("qk", True, "SCLIP, arXiv 2312.01597"),
-    "kk": DenseMode("k", False, "NACLIP, arXiv 2404.08181", prefers_near=True),
-    "qq": DenseMode("q", False, "ClearCLIP, arXiv 2407.12442"),
+    "value": DenseMode("", residual=True, feed_forward=True, paper="MaskCLIP, arXiv 2112.01071"),
+    "vv": DenseMode("v", residual=True, feed_forward=False, paper="CLIP Surgery, arXiv 2304.05653, last block only"),
+    "surgery": DenseMode("v", residual=True, feed_forward=False, paper="CLIP Surgery, arXiv 2304.05653", blocks=6),
+    "qq+kk": DenseMode("qk", residual=True, feed_forward=True, paper="SCLIP, arXiv 2312.01597"),
+    "kk": DenseMode("k", residual=False, feed_forward=False, paper="NACLIP, arXiv 2404.08181", prefers_near=True),
+    "qq": DenseMode("q", residual=False, feed_forward=False, paper="ClearCLIP, arXiv 2407.12442"),
 } # Modes by name; `none`, the model itself, has no entry
 
 def dense_attention(
@@ -101,6 +106,16 @@ class CallRecorder:
     def hidden(self) -> Tensor: return self.args[0] if self.args else self.kwargs["hidden_states"] # What went in
 
 # %% ../../nbs/zoo/04_regions_words.ipynb #c2996ca0
+@contextmanager
+def _attending(last, attend):
+    "While active, the last attention gives what `attend` makes of its input."
+    def give(module, args, kwargs, output):
+        y = attend(args[0] if args else kwargs["hidden_states"])
+        return (y, *output[1:]) if isinstance(output, tuple) else y
+    handle = last.attention.register_forward_hook(give, with_kwargs=True)
+    try: yield
+    finally: handle.remove()
+
 def dense_states(
     last:Block, # The block
     call:CallRecorder, # Its recorded call
@@ -109,14 +124,41 @@ def dense_states(
     near:Tensor|None=None, # `nearness` of the tokens, broadcast to `(batch, heads, tokens, tokens)`; for `kk`
 ) -> Tensor: # Hidden states behind the block, before any final norm, `(batch, tokens, width)`
     "Run a block again with another attention."
-    def attend(module, args, kwargs, output):
-        x = args[0] if args else kwargs["hidden_states"]
+    spec = DENSE[mode]
+    def attend(x):
         q,k,v = [project(x).unflatten(-1, (last.heads, -1)).transpose(1, 2) for project in last.qkv]
-        y = last.out(dense_attention(mode, q, k, v, mask, near).transpose(1, 2).flatten(2))
-        return (y, *output[1:]) if isinstance(output, tuple) else y
-    with last.attention.register_forward_hook(attend, with_kwargs=True), CallRecorder(last.branch) as branch:
+        return last.out(dense_attention(mode, q, k, v, mask, near).transpose(1, 2).flatten(2))
+    with _attending(last, attend), CallRecorder(last.branch) as branch:
         states = _first(last.block(*call.args, **call.kwargs))
-    return states if DENSE[mode].keeps_rest else branch.output
+    if spec.feed_forward: return states
+    return call.hidden + branch.output if spec.residual else branch.output
+
+# %% ../../nbs/zoo/04_regions_words.ipynb #bbdef2b2
+def patch_shares(
+    boxes:Tensor, # Pixels of the boxes, `(k, 4)`
+    patches:Tensor, # Pixels of the patches in the same picture, `(n, 4)`
+) -> Tensor: # Each row sums to 1, `(k, n)`
+    "How much of each patch lies in a box, as weights; a box that touches no patch takes the nearest one."
+    boxes = torch.as_tensor(boxes).float().reshape(-1, 4)
+    patches = patches.float()
+    shares = box_intersection(boxes, patches) / box_area(patches).clamp(min=1e-9)
+    middles = [(b[:,:2] + b[:,2:])/2 for b in (boxes, patches)]
+    nearest = nn.functional.one_hot(torch.cdist(*middles).argmin(1), len(patches)).float()
+    shares = torch.where(shares.sum(1, keepdim=True) > 0, shares, nearest)
+    return shares / shares.sum(1, keepdim=True)
+
+# %% ../../nbs/zoo/04_regions_words.ipynb #58118a2e
+def box_states(
+    last:Block, # The last block
+    call:CallRecorder, # Its recorded call
+    normed:Tensor, # Input of its attention, of one picture, `(tokens, width)`
+    weights:Tensor, # Weights of the tokens for each box, each row sums to 1, `(boxes, tokens)`
+) -> Tensor: # Hidden states behind the block, before any final norm, `(boxes, width)`
+    "Run the last block on boxes: the weights take the place of its attention's."
+    if not len(weights): return normed[:0] # a picture without boxes
+    y = last.out(weights.to(normed) @ last.qkv[2](normed))[None]
+    options = {name: value for name,value in call.kwargs.items() if name != "hidden_states"}
+    with _attending(last, lambda x: y): return _first(last.block(torch.zeros_like(y), *call.args[1:], **options))[0]
 
 # %% ../../nbs/zoo/04_regions_words.ipynb #3b316c03
 def roi_box_vectors(
@@ -214,6 +256,18 @@ def prompt_vectors(
     prompts = [template.replace("{}", word) for word in words for template in templates]
     vectors = F.normalize(encode(prompts), dim=-1).unflatten(0, (len(words),len(templates)))
     return F.normalize(vectors.mean(1), dim=-1)
+
+# %% ../../nbs/zoo/04_regions_words.ipynb #6fffc0ff
+def feature_surgery(
+    whole:Tensor, # Vector of the picture, of unit length, `(dim,)`
+    words:Tensor, # Vectors of the words, of unit length, `(words, dim)`
+    empty:Tensor, # Vector of the empty sentence, of unit length, `(dim,)`
+) -> Tensor: # Their products with the patches are the map, `(words, dim)`
+    "Words without what all words share."
+    if len(words) == 1: return words - empty
+    fit = (2*words @ whole).softmax(0)
+    weighted = words*(fit/fit.mean())[:,None]
+    return weighted - weighted.mean(0)
 
 # %% ../../nbs/zoo/04_regions_words.ipynb #8413f9da
 def token_words(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import CLIPConfig, CLIPTextModelWithProjection, PreTrainedModel
 
 from ..data.pictures import to_rgb
-from .regions_words import Block
+from .regions_words import Block, CallRecorder, patch_shares
 from .families import DualFamily, Family, PictureVectors, SentenceVectors, patch_boxes, unit_vectors
 
 # %% ../../nbs/zoo/08_relatives.ipynb #9fb8c2ca
@@ -29,13 +29,18 @@ _LIKE_CLIP = (
     DualFamily.named("owlvit", pillow_class="owlvit.OwlViTImageProcessorPil"))
 
 # %% ../../nbs/zoo/08_relatives.ipynb #5d9faf0b
-_PATCHES_FIRST = ("none","value","qq+kk","kk","qq") # Modes of models that bring patches into the space by themselves
-
-class _SiglipFamily(DualFamily):
-    "SigLIP and SigLIP 2 of fixed size: each patch goes through the pooling head alone."
-    name = "siglip"
-    modes = _PATCHES_FIRST
+class _PoolingHeadFamily(DualFamily):
+    "A model whose picture vector comes from a pooling head: each patch goes through the head alone."
+    modes = ("none","value","vv","surgery","qq+kk","kk","qq")
     prefix_tokens = 0
+    # A subclass defines `to_text(states, weights=None)`; the weights average the patches inside the head
+    def attention_box_vectors(self, call:CallRecorder, normed:Tensor, i:int, weights:Tensor) -> Tensor:
+        "Vectors of boxes, by the pooling head restricted to each box."
+        return self.to_text(call.output[i], weights)
+
+class _SiglipFamily(_PoolingHeadFamily):
+    "SigLIP and SigLIP 2 of fixed size."
+    name = "siglip"
     pillow_class = "siglip.SiglipImageProcessorPil"
     padding = "max_length"
     @property
@@ -44,11 +49,15 @@ class _SiglipFamily(DualFamily):
         positions = []
         for i,letter in enumerate(text): positions += [i]*len(letter.lower())
         return text.lower(),[*positions, len(text)]
-    def to_text(self, states:Tensor) -> Tensor:
+    def to_text(self,
+        states:Tensor, # Behind the last block, `(..., patches, width)`
+        weights:Tensor|None=None, # Average the patches, where the attention of the head would, `(boxes, patches)`
+    ) -> Tensor: # `(..., dim)`
         head = self.model.vision_model.head
         weight = head.attention.in_proj_weight.chunk(3)[2]
         bias = head.attention.in_proj_bias.chunk(3)[2]
         x = head.attention.out_proj(F.linear(self.model.vision_model.post_layernorm(states), weight, bias))
+        if weights is not None: x = weights @ x
         return x + head.mlp(head.layernorm(x))
     def token_vectors(self, states:Tensor) -> Tensor: return self.model.text_model.head(states)
     def score(self, images:Tensor, texts:Tensor) -> Tensor:
@@ -79,16 +88,14 @@ def preprocess(self:_Siglip2Family, pictures:Sequence[Image.Image]) -> tuple[dic
     return inputs,grids,boxes
 
 # %% ../../nbs/zoo/08_relatives.ipynb #65a8fa5d
-class _Aimv2Family(DualFamily):
+class _Aimv2Family(_PoolingHeadFamily):
     "AIMv2-lit: a projection follows the pooling head."
     name = "aimv2"
-    modes = _PATCHES_FIRST
-    prefix_tokens = 0
     attention = "eager"
-    def to_text(self, states:Tensor) -> Tensor:
+    def to_text(self, states:Tensor, weights:Tensor|None=None) -> Tensor: # As in `_SiglipFamily`
         head = self.model.vision_model.head
         values = head.v_proj(self.model.vision_model.rms_norm(states))
-        return self.model.visual_projection(head.output_proj(values))
+        return self.model.visual_projection(head.output_proj(values if weights is None else weights @ values))
     def score(self, images:Tensor, texts:Tensor) -> Tensor:
         "The model's own score, `logits_per_image` of transformers."
         return self.model.logit_scale.clamp(0., self.model.max_log_logit_scale).exp().float() * images @ texts.mT
@@ -97,7 +104,7 @@ class _TipsFamily(DualFamily):
     "TIPS v2: patches have the width of the sentences."
     name = "tipsv2"
     pillow_class = "siglip.SiglipImageProcessorPil"
-    modes = ("value","none","qq+kk","kk","qq")
+    modes = ("value","none","vv","surgery","qq+kk","kk","qq")
     padding = "max_length"
     pillow_defaults = {"resample": 2, "do_normalize": False, "size": {"height": 448, "width": 448}} # Those of its own class
     @property
@@ -144,7 +151,7 @@ class _BlipFamily(DualFamily):
     name = "blip"
     model_class = "BlipForImageTextRetrieval"
     pillow_class = "blip.BlipImageProcessorPil"
-    modes = _PATCHES_FIRST
+    modes = ("none","value","vv","surgery","qq+kk","kk","qq")
     @property
     def dim(self) -> int: return self.model.vision_proj.out_features
     def block(self, layer:nn.Module) -> Block:
@@ -217,13 +224,16 @@ class TimmFamily(DualFamily):
         if not hasattr(self.model.trunk, "num_prefix_tokens"): single = single.mT[...,None] # a map of one cell
         return self.model.trunk.forward_head(single).view(*states.shape[:-1], -1)
     @torch.no_grad()
-    def pictures(self, pictures:Sequence[Image.Image], dense:str="auto") -> PictureVectors:
-        "Encode pictures."
+    def pictures(self, pictures:Sequence[Image.Image], dense:str="auto", regions:Sequence[Tensor]=()) -> PictureVectors:
+        "Encode pictures; of a box the head reads the mean of its patches."
         self.mode(dense)
         batch,grids,boxes = self.preprocess([to_rgb(p) for p in pictures])
         states,cells = self._cells(self.to_device(batch))
-        whole = unit_vectors(self.model.trunk.forward_head(states))
-        return PictureVectors(whole, [*unit_vectors(self.to_text(cells))], grids, boxes)
+        box_vectors = []
+        for i,picture_boxes in enumerate(regions):
+            shares = patch_shares(picture_boxes, boxes[i]).to(cells)
+            box_vectors.append(unit_vectors(self.to_text(shares @ cells[i])))
+        return PictureVectors(unit_vectors(self.model.trunk.forward_head(states)), [*unit_vectors(self.to_text(cells))], grids, boxes, box_vectors)
     def read_tokens(self, batch:dict) -> tuple[Tensor,Tensor]:
         mask = batch["attention_mask"].bool()
         if not self.model.config.causal: # every place is read, padding as the number 0
