@@ -19,12 +19,16 @@ _PATCH_SIDE = 32  # pixels, of a patch
 def _pixel_boxes(boxes, size):
     "Boxes in whole pixels, clipped to the picture, `(k, 4)`."
     boxes = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
+    lo = boxes[:,:2]
+    hi = boxes[:,2:]
     edge = np.asarray(size)
-    fits = (boxes[:,:2] < np.minimum(boxes[:,2:], edge)) & (boxes[:,2:] > 0) # False for NaN
-    if not fits.all():
-        raise ValueError(f"{boxes[~fits.all(1)][0].tolist()} holds no pixel of a {size[0]} x {size[1]} picture: give x1 < x2 and y1 < y2 in pixels")
-    lo = boxes[:,:2].clip(0, edge)
-    hi = boxes[:,2:].clip(0, edge)
+    valid = np.isfinite(boxes).all(1) & (hi > lo).all(1) & (hi > 0).all(1) & (lo < edge).all(1)
+    if not valid.all():
+        i = int(valid.argmin())
+        raise ValueError(f"boxes[{i}] is {boxes[i].tolist()}, which holds no pixel of a {size[0]} x {size[1]} picture: "
+                         "give x1 < x2 and y1 < y2 in pixels")
+    lo = lo.clip(0, edge)
+    hi = hi.clip(0, edge)
     middle = np.floor((lo+hi)/2).clip(0, edge-1)
     lo = np.ceil(lo-.5)
     hi = np.ceil(hi-.5)
@@ -166,4 +170,5 @@ def descriptor_windows(
     for columns,rows,w,h in _GRIDS:
         for y in np.linspace(0, 1, rows):
             for x in np.linspace(0, 1, columns): shares.append((x*(1-w), y*(1-h), x*(1-w)+w, y*(1-h)+h))
+    if not 1 <= count <= len(shares): raise ValueError(f"a picture has 1 to {len(shares)} windows, not {count}")
     return (np.array(shares[:count])*np.tile(size, 2)).astype(np.float32)

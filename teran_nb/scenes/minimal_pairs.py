@@ -235,6 +235,7 @@ class MinimalPairs(MarkdownRepr):
 # %% ../../nbs/scenes/05_minimal_pairs.ipynb #998019d1
 def scene_pairs(
     collection:Collection, # Drawn scenes, as `scenes` gives them, or some of them
+    kinds:Iterable[str]|None=None, # Keys of `CHANGES`; None: all of them
 ) -> MinimalPairs: # In the order of the images
     "Minimal pairs of drawn scenes."
     if not is_drawn(collection):
@@ -242,13 +243,14 @@ def scene_pairs(
     named = re.match(r"scenes-v\d+-s(\d+)-", collection.features.path.resolve().parent.name) # as `scenes` names it
     seed = int(named[1]) if named else 0
     pairs = []
+    kinds = tuple(CHANGES if kinds is None else kinds)
     for i,image_id in enumerate(collection.image_ids):
         number = seed*SEED_STEP + int(image_id.removeprefix("scene-"))
         scene = compose(number)
         if not _boxes_meant(collection, i) <= {t.box for t in scene.things}:
             raise ValueError(f"the links of {image_id} do not belong to the world of seed {seed}; "
                              "name the folder of this world as `scenes` named it")
-        for kind in CHANGES:
+        for kind in kinds:
             pairs += minimal_pairs(scene, Random(f"{kind} {number}"), [kind], image=image_id)
     return MinimalPairs(tuple(pairs), name=collection.name)
 
@@ -261,7 +263,9 @@ def is_drawn(
 
 def _boxes_meant(collection, i):
     "The boxes of all things that the captions of an image mean."
-    links = collection.captions.links or [()]*len(collection.captions)
+    links = collection.captions.links
     boxes = set()
-    for j in collection.captions.rows_of(i): boxes.update(*(link.boxes for link in links[j]))
+    if links is None: return boxes
+    for j in collection.captions.rows_of(i):
+        for link in links[j]: boxes.update(link.boxes)
     return boxes
