@@ -302,9 +302,9 @@ def encode_images(self:Network,
     given = as_images(images)
     images = self.with_regions(given)
     own = None if self.vision is None else self.vision.extractor
-    if own: # the maps of many pictures take gigabytes, and the system would take freed memory back at each batch
-        batch_size = min(batch_size, 16)
-        keep_freed_memory()
+    if own and len(images) and images[0].regions.extractor != own: # it will look at the pictures
+        batch_size = min(batch_size, 16) # the maps of many take gigabytes
+        keep_freed_memory() # which the system would take back at each batch
     def encode(rows):
         regions = [images[i].regions for i in rows]
         of_others = [each for each in regions if each.extractor != own]
@@ -408,7 +408,7 @@ def fingerprint(self:Network) -> str:
 def find_extractor(self:Network) -> Extractor:
     "The extractor of the region features that the model reads."
     extractor = self.config.regions.extractor
-    if self.vision is not None and self.vision.regions != "boxes": return self.vision.cells()
+    if self.vision is not None and self.vision.finds_regions: return self.vision.cells()
     is_known = self.provenance is not None and extractor in ("",self.provenance.extractor)
     return rebuild_extractor(self.provenance if is_known else extractor, self.device.type)
 

@@ -51,7 +51,8 @@ def save(self:Network, folder:str|Path) -> None:
     weights = self.state_dict()
     in_wheel = _from_wheel(self.config)
     if in_wheel: weights = {name: weight for name,weight in weights.items() if not name.startswith("text.")}
-    for name in self.vision.in_wheel if self.vision is not None else (): del weights[f"vision.{name}"]
+    for name,weight in (self.vision.wheel_weights if self.vision is not None else {}).items():
+        if weights[f"vision.{name}"].cpu().equal(weight): del weights[f"vision.{name}"]
     is_new = not folder.exists()
     if not is_new:
         if not (folder/"config.json").is_file():
@@ -99,7 +100,9 @@ def load(cls:Network, folder:str|Path, device:str|torch.device="cpu") -> Network
     text = text_encoder(config.text) if _from_wheel(config) else None
     if text is not None: weights |= {f"text.{name}": weight for name,weight in text.state_dict().items()}
     def vision_part(): return [load_backbone(folder/"vision", config.regions.thaw)] if config.regions.thaw else []
-    def build(vision): return cls(config, deepcopy(text) if text is not None else load_text(config.text, folder/"text"), *vision)
+    def build(vision):
+        own_text = deepcopy(text) if text is not None else load_text(config.text, folder/"text")
+        return cls(config, own_text, *vision)
     try:
         with torch.device("meta"): network = build(vision_part()) # takes no memory
     except Exception as e: # torch and transformers raise any error
@@ -108,7 +111,7 @@ def load(cls:Network, folder:str|Path, device:str|torch.device="cpu") -> Network
         raise ValueError(f"{folder/'config.json'} describes a network that cannot be built ({reason}); copy the model "
                          f"again") from None
     vision = vision_part()
-    for part in vision: weights = {f"vision.{name}": weight for name,weight in part.in_wheel.items()} | weights
+    for part in vision: weights = {f"vision.{name}": weight for name,weight in part.wheel_weights.items()} | weights
     load_weights(network, weights, folder/"model.safetensors", assign=True)
     model = build(vision)
     model.load_state_dict(weights)

