@@ -1,8 +1,7 @@
 """A trained model becomes a model of the package: `python -m lab.package_model RUN NAME CARD.md DATA`.
 
 The folder teran_nb/models/NAME gets what was learned, in half precision and without what lies in a wheel, what the
-scores of these weights say about absent things (fitted on the validation part of DATA), and the card. Where the vision
-model learned too, the provenance is that of the features which it finds now.
+scores of these weights say about absent things (fitted on the validation part of DATA), and the card.
 """
 
 import argparse
@@ -12,10 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from teran_nb.core.files import load_tensors, project_path, save_tensors, write_json
-from teran_nb.data.collection import Collection
-from teran_nb.data.provenance import Provenance, fit_subspace, save_provenance
-from teran_nb.model.network import Network
-from teran_nb.photos.extractors import extract_picture
+from teran_nb.data.provenance import save_provenance
 from teran_nb.search.presence import fit_presence
 from teran_nb.training.datasets import load_data
 from teran_nb.training.runs import PACKAGED, load_model
@@ -23,20 +19,12 @@ from teran_nb.training.runs import PACKAGED, load_model
 LIMIT = 10 * 2**20  # bytes of a folder in the wheel
 
 
-def of_own_features(model: Network, train: Collection) -> Provenance:
-    "The provenance of a model by the features that its own vision model finds in 600 training pictures."
-    extractor = model.find_extractor()
-    pictures = [train[i].picture() for i in range(0, len(train), max(1, len(train) // 600))]
-    subspace = fit_subspace([extract_picture(picture, extractor).features for picture in pictures])
-    return replace(model.provenance, extractor=extractor.name, **subspace)
-
-
 def package(run: str, name: str, card: str, data: str) -> Path:
     "Write the folder; one that is too large for a wheel, or that brings a text encoder of its own, is refused."
     if not name.isidentifier():
         raise SystemExit(f"{name!r} is no name of a model; use letters, digits and _")
     model = load_model(run)
-    collection = load_data(data)
+    val = load_data(data).val
     with tempfile.TemporaryDirectory() as place:
         made = Path(place) / name
         model.save(made)
@@ -45,12 +33,12 @@ def package(run: str, name: str, card: str, data: str) -> Path:
         weights = load_tensors(made / "model.safetensors", "save it again")
         save_tensors({key: weight.half() for key, weight in weights.items()}, made / "model.safetensors")
         shipped = load_model(made)
-        fitted = fit_presence(shipped, shipped.encode_images(collection.val), collection.val.captions)
+        fitted = fit_presence(shipped, shipped.encode_images(val), val.captions)
         if fitted is None:
             raise SystemExit(f"the validation part of {data} is too small to learn what scores say about absent things")
         write_json(made / "presence.json", fitted.values)
-        if shipped.vision is not None:
-            save_provenance(of_own_features(shipped, collection.train), made)
+        if shipped.vision is not None:  # the features of its weights in half precision have another name
+            save_provenance(replace(shipped.provenance, extractor=shipped.vision.extractor), made)
         shutil.copyfile(project_path(card), made / "README.md")
         size = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
         if size > LIMIT:

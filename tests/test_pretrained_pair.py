@@ -1,5 +1,6 @@
 """Training on a pretrained pair: patches of a vision model, and the text side of the same or of another model."""
 import shutil
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -85,6 +86,12 @@ def test_the_vision_side_learns_too(made, tmp_path):
     assert abs(features - world[3].regions.features).max() > 0.1  # not those of the store any more
     result = evaluate_runs(run, Collection.open(tmp_path / "world"), "cpu")
     assert np.isfinite(result.metrics["t2i_r1"])
+    # what it records of its training data are its own features: a picture of these data is like them, noise is not
+    regions = model.extract_regions(world[3])
+    assert model.provenance.extractor == model.vision.extractor == regions.extractor
+    assert not model.provenance.is_out_of_distribution(regions)
+    noise = np.random.default_rng(0).normal(0, 3 * regions.features.std(), regions.features.shape)
+    assert model.provenance.is_out_of_distribution(replace(regions, features=noise.astype("float32")))
 
 
 @pytest.mark.slow

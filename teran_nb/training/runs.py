@@ -7,11 +7,11 @@ __all__ = ['PACKAGED', 'Run', 'run_folder', 'require_same_run', 'train', 'single
            'load_models', 'in_project', 'evaluate_runs']
 
 # %% ../../nbs/training/04_runs.ipynb #11138429
-import json, os, subprocess, sys, time
+import json, math, os, subprocess, sys, time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.resources import files
 from itertools import count
 from pathlib import Path
@@ -22,9 +22,10 @@ from typing_extensions import TypedDict
 from ..core.config import one_of, override, to_config, warn
 from ..core.files import digest, project_path, read_json, read_json_lines, require_space, user_path, write_json
 from ..core.processes import environment, git_commit_hash, keep_freed_memory, pick_device, seed_everything, training_threads
-from ..core.show import LOG_SECONDS, MarkdownRepr, log_line
+from ..core.show import LOG_SECONDS, MarkdownRepr, log_line, progress
 from ..data.collection import Collection
-from ..data.provenance import provenance
+from ..data.provenance import fit_subspace, provenance, save_provenance
+from ..photos.extractors import extract_picture
 from ..photos.fine_tuning import learning_backbone
 from ..model.encoder import Encoder
 from ..model.network import Network
@@ -222,7 +223,18 @@ def _train_here(run, device, tensorboard):
     resume = (folder/"last.pt").is_file()
     model = _starting_model(recipe, data, folder, resume)
     model.provenance = provenance(data.train)
-    Learner(model, data.train, data.val, recipe.train, folder, device, tensorboard, relevances_of(data, "val")).fit()
+    learner = Learner(model, data.train, data.val, recipe.train, folder, device, tensorboard, relevances_of(data, "val"))
+    learner.fit()
+    has_own_features = model.vision is not None and model.vision.finds_regions
+    if has_own_features and learner.is_main: save_provenance(_own_provenance(model, data.train), folder/"model")
+
+def _own_provenance(model, train):
+    "The provenance of a model whose vision model learned, by the features that it finds now in at most 600 pictures."
+    extractor = model.find_extractor()
+    some = train.image_ids[::max(1, math.ceil(len(train)/600))]
+    some = progress(some, "features of the trained vision model")
+    sets = [extract_picture(train[image_id].picture(), extractor).features for image_id in some]
+    return replace(model.provenance, extractor=extractor.name, **fit_subspace(sets))
 
 def _starting_model(recipe, data, folder, resume):
     "The model before its first step: random weights, those of a trained run, or those of a published UNITER."
