@@ -119,7 +119,7 @@ def feature_maps(collection, extractor, folder):
 CHUNK = 2048 # Crops that are encoded, and kept, at once
 LARGEST = 2**20 # Crops that a file has room for
 
-def encoded_crops(args, maps, model, extractor):
+def encoded_crops(args, maps, model, extractor_name):
     "Encoded crops in half precision, in files."
     n,regions = args.images,35
     folder = Path(args.keep)/f"crops-{digest([model.fingerprint,args.photos,args.seed])[:12]}"
@@ -132,7 +132,7 @@ def encoded_crops(args, maps, model, extractor):
     parts,whole = (np.load(folder/name, mmap_mode="r+") for name in shapes)
     for start in progress(range(read_json(done), n, CHUNK), desc=f"encode crops, {CHUNK:,} at once"):
         numbers = range(start, start + CHUNK)
-        with torch.autocast("cpu", torch.bfloat16): some = model.encode_images(crops(maps, numbers, np.random.default_rng((args.seed,start)), extractor))
+        with torch.autocast("cpu", torch.bfloat16): some = model.encode_images(crops(maps, numbers, np.random.default_rng((args.seed,start)), extractor_name))
         parts[start:start+CHUNK] = some.parts.values.view(CHUNK, regions, -1).half().numpy()
         whole[start:start+CHUNK] = some.whole.half().numpy()
         for x in (parts,whole): x.flush()
@@ -140,7 +140,7 @@ def encoded_crops(args, maps, model, extractor):
     packed = Packed(torch.from_numpy(parts[:n].reshape(n*regions, -1)), range(0, n*regions + 1, regions))
     return Encoded(torch.from_numpy(whole[:n]), packed, [f"im{i}" for i in range(n)])
 
-def crops(maps, numbers, g, extractor):
+def crops(maps, numbers, g, extractor_name):
     "The 35 windows of random parts of maps of an extractor, mirrored or not."
     side = round(maps.shape[1]**.5)
     images = []
@@ -150,7 +150,7 @@ def crops(maps, numbers, g, extractor):
         part = torch.from_numpy(np.array(maps[number % len(maps)])).float().view(side, side, -1)[top:top+height,left:left+width]
         if g.random() < .5: part = part.flip(1)
         weights,boxes = windows_of(int(height), int(width))
-        images.append(Regions(f"im{number}", (weights @ part.flatten(0, 1)).half().numpy(), boxes, (288,288), extractor=extractor))
+        images.append(Regions(f"im{number}", (weights @ part.flatten(0, 1)).half().numpy(), boxes, (288,288), extractor=extractor_name))
     return images
 
 @cache

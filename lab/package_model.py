@@ -37,7 +37,8 @@ def package(run: str, name: str, card: str, data: str) -> Path:
         if fitted is None:
             raise SystemExit(f"the validation part of {data} is too small to learn what scores say about absent things")
         write_json(made / "presence.json", fitted.values)
-        if shipped.vision is not None:  # the features of its weights in half precision have another name
+        has_own_features = model.vision is not None and model.provenance.extractor == model.vision.extractor
+        if has_own_features:  # those of the weights in half precision have another name
             save_provenance(replace(shipped.provenance, extractor=shipped.vision.extractor), made)
         shutil.copyfile(project_path(card), made / "README.md")
         size = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
