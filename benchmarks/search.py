@@ -78,7 +78,8 @@ def scenes(args, model):
 class Narrow(Encoder):
     "A model whose vectors are projected to fewer numbers."
     def __init__(self, model, dim, images, captions):
-        self.model,self.info,self.fingerprint = model,model.info,f"{model.fingerprint} of {dim} numbers"
+        self.model,self.fingerprint = model,f"{model.fingerprint} of {dim} numbers"
+        self.info = replace(model.info, own_score="") # an Encoder itself adds the weighted cosine of whole vectors
         self.of_parts = self._directions(images.parts.values, captions.parts.values, dim)
         self.of_whole = self._directions(images.whole, captions.whole, dim)
     @staticmethod
