@@ -7,7 +7,7 @@ __all__ = ['PACKAGED', 'Run', 'run_folder', 'require_same_run', 'train', 'single
            'load_models', 'in_project', 'evaluate_runs']
 
 # %% ../../nbs/training/04_runs.ipynb #11138429
-import json, math, os, subprocess, sys, time
+import json, os, subprocess, sys, time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,9 +22,9 @@ from typing_extensions import TypedDict
 from ..core.config import one_of, override, to_config, warn
 from ..core.files import digest, project_path, read_json, read_json_lines, require_space, user_path, write_json
 from ..core.processes import environment, git_commit_hash, keep_freed_memory, pick_device, seed_everything, training_threads
-from ..core.show import LOG_SECONDS, MarkdownRepr, log_line, progress
+from ..core.show import LOG_SECONDS, MarkdownRepr, log_line, still_running
 from ..data.collection import Collection
-from ..data.provenance import fit_subspace, provenance, save_provenance
+from ..data.provenance import provenance, save_provenance
 from ..photos.extractors import extract_picture
 from ..photos.fine_tuning import learning_backbone
 from ..model.encoder import Encoder
@@ -229,12 +229,11 @@ def _train_here(run, device, tensorboard):
     if has_own_features and learner.is_main: save_provenance(_own_provenance(model, data.train), folder/"model")
 
 def _own_provenance(model, train):
-    "The provenance of a model whose vision model learned, by the features that it finds now in at most 600 pictures."
+    "The provenance of a model whose vision model learned, by the features that it finds now."
     extractor = model.find_extractor()
-    some = train.image_ids[::max(1, math.ceil(len(train)/600))]
-    some = progress(some, "features of the trained vision model")
-    sets = [extract_picture(train[image_id].picture(), extractor).features for image_id in some]
-    return replace(model.provenance, extractor=extractor.name, **fit_subspace(sets))
+    def regions_of(image_id): return extract_picture(train[image_id].picture(), extractor)
+    with still_running("features by the trained vision model"): record = provenance(train, regions_of)
+    return replace(record, extractor=extractor.name)
 
 def _starting_model(recipe, data, folder, resume):
     "The model before its first step: random weights, those of a trained run, or those of a published UNITER."
