@@ -54,6 +54,7 @@ class NetworkConfig:
     last:StackConfig=StackConfig(layers=2) # Last TE layers, in the common space
     shared:bool=False # Whether images and captions share the last layers (TERN: yes)
     whole:Literal["class","mean"]="class" # What represents the whole: the class token, or a layer over the mean of the parts
+    names_share:Annotated[float, Field(ge=0, lt=1)]=0. # Share of class names in the cosine of whole vectors, as the pretrained text encoder reads them
     word_dropout:float=0. # Dropout on token vectors before their projection
     word_weights:bool=False # Whether each word learns how much it counts in the alignment
     training_heads:Annotated[tuple[str,...], Field(min_length=1)]=("alignment",) # Heads that the loss reads, of `HEADS`
@@ -68,6 +69,9 @@ class NetworkConfig:
         if self.regions.prior and not self.text.pretrained:
             raise ValueError(f"regions.prior={self.regions.prior!r} reads names by a pretrained text encoder; name one, or set "
                              "regions.prior to ''")
+        if self.names_share and not self.regions.prior:
+            raise ValueError(f"names_share={self.names_share} needs the names of classes; set regions.prior to 'imagenet', or "
+                             "names_share to 0")
         if self.ranking_head not in ("alignment","global",*self.training_heads):
             trained = ", ".join(self.training_heads)
             raise ValueError(f"ranking_head={self.ranking_head!r} needs that head, and this model has {trained}; "
@@ -124,6 +128,9 @@ class Network(nn.Module, Encoder, ModelHubMixin,
     @property
     def device(self) -> torch.device: return next(self.parameters()).device
     @property
+    def whole_dim(self) -> int: # Length of a whole vector
+        return self.config.dim + (self.text.dim if self.config.names_share else 0)
+    @property
     def pretrained_parts(self) -> list[nn.Module]: # Of which some weights may learn
         return [part for part in (self.text if self.config.text.pretrained else None,self.vision) if part is not None]
 
@@ -149,18 +156,33 @@ def last_layers(self:Network, side:str, x:Tensor, mask:Tensor) -> tuple[Tensor,T
     return F.normalize(whole, dim=-1),F.normalize(x, dim=-1)
 
 @patch
+def with_names(self:Network,
+    whole:Tensor, # Unit vectors, `(n, dim)`
+    vectors:Tensor, # In the space of the text encoder: class names of regions, or tokens, `(n, slots, text dim)`
+    mask:Tensor, # True at real regions or tokens, `(n, slots)`
+) -> Tensor: # Unit vectors, `(n, whole_dim)`
+    "Put the mean of the names behind whole vectors, so that a share of their cosine is that of the names."
+    share = self.config.names_share
+    if not share: return whole
+    names = F.normalize(masked_mean(vectors, mask[...,None], 1).float(), dim=-1)
+    return F.normalize(torch.cat([(1-share)**.5*whole, share**.5*names], -1), dim=-1)
+
+@patch
 def forward_regions(self:Network, batch:RegionBatch) -> tuple[Tensor,Tensor]:
-    "Vectors of whole images `(images, dim)`, and of I-CLS and regions `(images, 1+regions, dim)`."
+    "Vectors of whole images `(images, whole_dim)`, and of I-CLS and regions `(images, 1+regions, dim)`."
     if batch.pixels is not None: batch = batch._replace(features=self.vision(batch.pixels, batch.geometry, batch.mirrored))
     x,mask = self.regions(batch.features, batch.geometry, batch.mask) # slot 0 is I-CLS
-    return self.last_layers("images", self.project_regions(x), mask)
+    whole,slots = self.last_layers("images", self.project_regions(x), mask)
+    if self.config.names_share: whole = self.with_names(whole, self.regions.prior(batch.features), batch.mask)
+    return whole,slots
 
 @patch
 def forward_words(self:Network, batch:TokenBatch) -> tuple[Tensor,Tensor]:
-    "Vectors of whole captions `(captions, dim)`, and of T-CLS and tokens `(captions, tokens, dim)`."
+    "Vectors of whole captions `(captions, whole_dim)`, and of T-CLS and tokens `(captions, tokens, dim)`."
     x,mask = self.text(batch)
-    x = F.dropout(x, self.config.word_dropout, self.training)
-    return self.last_layers("captions", self.project_words(x), mask)
+    kept = F.dropout(x, self.config.word_dropout, self.training)
+    whole,slots = self.last_layers("captions", self.project_words(kept), mask)
+    return self.with_names(whole, x, mask),slots
 
 # %% ../../nbs/model/12_network.ipynb #bb3c483e
 @patch
@@ -274,7 +296,7 @@ def encode_batches(self:Network,
     show_progress_bar:bool, # Show a bar
 ) -> tuple[Tensor,Packed]: # Whole vectors and parts, in the order of `lengths`
     "Encode items in batches of like length."
-    if not len(lengths): return torch.zeros(0, self.config.dim),Packed(torch.zeros(0, self.config.dim), [0])
+    if not len(lengths): return torch.zeros(0, self.whole_dim),Packed(torch.zeros(0, self.config.dim), [0])
     order = np.argsort(lengths, kind="stable") if self.sorts_by_length else np.arange(len(lengths))
     batches = [order[i:i+batch_size] for i in range(0, len(order), batch_size)]
     wholes = []
