@@ -158,13 +158,10 @@ def last_layers(self:Network, side:str, x:Tensor, mask:Tensor) -> tuple[Tensor,T
 @patch
 def with_names(self:Network,
     whole:Tensor, # Unit vectors, `(n, dim)`
-    vectors:Tensor, # In the space of the text encoder: class names of regions, or tokens, `(n, slots, text dim)`
-    mask:Tensor, # True at real regions or tokens, `(n, slots)`
-) -> Tensor: # Unit vectors, `(n, whole_dim)`
-    "Put the mean of the names behind whole vectors, so that a share of their cosine is that of the names."
+    names:Tensor, # Unit vectors in the space of the text encoder, `(n, text dim)`
+) -> Tensor: # Unit vectors, `(n, dim + text dim)`
+    "Whole vectors of which a share of each cosine is that of the names."
     share = self.config.names_share
-    if not share: return whole
-    names = F.normalize(masked_mean(vectors, mask[...,None], 1).float(), dim=-1)
     return F.normalize(torch.cat([(1-share)**.5*whole, share**.5*names], -1), dim=-1)
 
 @patch
@@ -173,7 +170,7 @@ def forward_regions(self:Network, batch:RegionBatch) -> tuple[Tensor,Tensor]:
     if batch.pixels is not None: batch = batch._replace(features=self.vision(batch.pixels, batch.geometry, batch.mirrored))
     x,mask = self.regions(batch.features, batch.geometry, batch.mask) # slot 0 is I-CLS
     whole,slots = self.last_layers("images", self.project_regions(x), mask)
-    if self.config.names_share: whole = self.with_names(whole, self.regions.prior(batch.features), batch.mask)
+    if self.config.names_share: whole = self.with_names(whole, self.regions.prior.of_images(batch.features, batch.mask))
     return whole,slots
 
 @patch
@@ -182,7 +179,8 @@ def forward_words(self:Network, batch:TokenBatch) -> tuple[Tensor,Tensor]:
     x,mask = self.text(batch)
     kept = F.dropout(x, self.config.word_dropout, self.training)
     whole,slots = self.last_layers("captions", self.project_words(kept), mask)
-    return self.with_names(whole, x, mask),slots
+    if self.config.names_share: whole = self.with_names(whole, F.normalize(masked_mean(x, mask[...,None], 1), dim=-1))
+    return whole,slots
 
 # %% ../../nbs/model/12_network.ipynb #bb3c483e
 @patch

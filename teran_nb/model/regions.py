@@ -20,6 +20,7 @@ from ..core.packed import length_mask
 from ..core.config import Count, Positive, configuration
 from ..data.features import Regions
 from ..photos.efficientnet import EfficientNet, imagenet_classes
+from .alignment import masked_mean
 from .text import TextEncoder
 
 # %% ../../nbs/model/07_regions.ipynb #2d6cb3dc
@@ -108,6 +109,15 @@ class ClassPrior(nn.Module):
         likeliest = F.linear(features, self.weight, self.bias).topk(min(10, len(self.names)), -1)
         weights = likeliest.values.softmax(-1)[...,None]
         return F.normalize((weights*self.names[likeliest.indices]).sum(-2), dim=-1)
+    @torch.no_grad()
+    def of_images(self,
+        features:Tensor, # `(images, regions, features)`
+        mask:Tensor, # True at real regions, `(images, regions)`
+    ) -> Tensor: # Unit vectors, 0 of an image without regions, `(images, dim)`
+        "The names of the classes that whole images look like."
+        probabilities = F.linear(features, self.weight, self.bias).softmax(-1)
+        shares = masked_mean(probabilities, mask[...,None], 1).sqrt()
+        return F.normalize(shares @ (self.names - self.names.mean(0)), dim=-1)
 
 # %% ../../nbs/model/07_regions.ipynb #dc16a4c3
 @configuration

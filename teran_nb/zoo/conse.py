@@ -43,7 +43,7 @@ class Conse(Encoder):
         self.prior = ClassPrior(EfficientNet.dim, self.text.dim)
         self.prior.fill(self.text)
         self.picture_extractor = Windows()
-        self.fingerprint = digest(["conse",_SENTENCE_ENCODER,self.picture_extractor.name])
+        self.fingerprint = digest(["conse: root of shares, names without their mean",_SENTENCE_ENCODER,self.picture_extractor.name])
     @classmethod
     def load(cls, folder:str|Path, device:str|torch.device="cpu") -> "Conse": # Its folder has no weights
         model = cls()
@@ -61,13 +61,16 @@ class Conse(Encoder):
     def find_extractor(self) -> Extractor: return self.picture_extractor
     @torch.no_grad()
     def encode_images(self, images:Images, batch_size:int=128, show_progress_bar:bool=False) -> Encoded:
-        "The class prior of each region, and their mean."
+        "The names of the classes of each region, and of the whole picture."
         images = self.with_regions(images)
-        parts = [self.prior(torch.tensor(image.regions.features).float().to(self.device)).cpu() for image in images]
-        if not parts: return Encoded.of_images([], Packed(torch.zeros(0, self.text.dim), [0]))
-        means = [vectors.sum(0)/max(1, len(vectors)) for vectors in parts] # 0 for an image without regions
-        whole = torch.stack([F.normalize(mean, dim=-1) for mean in means])
-        return Encoded.of_images(images, Packed.from_sets(parts), whole)
+        if not len(images): return Encoded.of_images([], Packed(torch.zeros(0, self.text.dim), [0]))
+        wholes = []
+        parts = []
+        for image in images:
+            features = torch.tensor(image.regions.features, device=self.device).float()
+            wholes.append(self.prior.of_images(features[None], features.new_ones(1, len(features)).bool())[0].cpu())
+            parts.append(self.prior(features).cpu())
+        return Encoded.of_images(images, Packed.from_sets(parts), torch.stack(wholes))
     @torch.no_grad()
     def encode_captions(self, captions:Sentences, batch_size:int=512, show_progress_bar:bool=False) -> Encoded:
         "Each word as the sentence encoder reads it, and the sentence."
