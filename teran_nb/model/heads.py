@@ -32,12 +32,12 @@ class Head(nn.Module):
     trains_alignment = False # Whether training by it trains the alignment, so that the box of a word means something
     ranks_by = "a score of its own" # What pairs are ranked by, in words, for titles and tables
     ranks_by_alignment = False # Whether its score is the pooled alignment
+    global_weight = 0. # It adds so many times the cosine of whole vectors to the pooled alignment
     reads = "parts","whole","weights" # What it reads; what no head reads does not learn. `pooling` is that of the network
     def __init__(self,
         dim:int=0, # Length of all vectors
     ):
         super().__init__()
-        self.global_weight = 0. # It adds so many times the cosine of whole vectors to the pooled alignment
     @classmethod
     def build(cls, config:Any) -> "Head":
         "The head of a `NetworkConfig`, with random weights."
@@ -83,9 +83,16 @@ class BothHead(Head):
     index_refusal = ""
     def __init__(self,
         dim:int=0, # Length of all vectors, on which the weight does not depend
+        names_share:float=0., # Share of class names in the cosine of whole vectors, after training
     ):
         super().__init__()
-        self.global_weight = nn.Parameter(torch.ones(()))
+        self.learned_weight = nn.Parameter(torch.ones(()))
+        self.names_share = names_share
+    @classmethod
+    def build(cls, config:Any) -> "BothHead": return cls(config.dim, config.names_share)
+    @property
+    def global_weight(self) -> Tensor: # Names that join after training leave what was learned its weight
+        return self.learned_weight/(1 if self.training else 1 - self.names_share)
     def similarity(self, images:Encoded, captions:Encoded, pooling:str="mrsw", **options:Unpack[BlockOptions]) -> Tensor:
         "Pooled alignment and weighted cosine of every pair, `(images, captions)`."
         pooled = similarity(images.parts, captions.weighted_parts, pooling, **options)
@@ -260,7 +267,7 @@ def _random_side(lengths, dim, generator):
 def _check_head(cls, config=None):
     "Refuse a head that scores a pair by its padding or by other pairs, or does not read both sides (ValueError)."
     wrong = f"head {cls.__name__}"
-    config = config or SimpleNamespace(dim=16, pooling="mrsw") # of a `NetworkConfig`, most heads read no more
+    config = config or SimpleNamespace(dim=16, pooling="mrsw", names_share=0.) # of a `NetworkConfig`, most heads read no more
     with torch.random.fork_rng(devices=[]): # the weights drawn here must not change those of the model
         head = cls.build(config).eval()
     for name in head.reads: one_of(name, ("parts","whole","weights","pooling"), f"value of {cls.__name__}.reads")

@@ -54,7 +54,7 @@ class NetworkConfig:
     last:StackConfig=StackConfig(layers=2) # Last TE layers, in the common space
     shared:bool=False # Whether images and captions share the last layers (TERN: yes)
     whole:Literal["class","mean"]="class" # What represents the whole: the class token, or a layer over the mean of the parts
-    names_share:Annotated[float, Field(ge=0, lt=1)]=0. # Share of class names in the cosine of whole vectors, as the pretrained text encoder reads them
+    names_share:Annotated[float, Field(ge=0, lt=1)]=0. # Share of the names of classes in the cosine of whole vectors, after training
     word_dropout:float=0. # Dropout on token vectors before their projection
     word_weights:bool=False # Whether each word learns how much it counts in the alignment
     training_heads:Annotated[tuple[str,...], Field(min_length=1)]=("alignment",) # Heads that the loss reads, of `HEADS`
@@ -128,7 +128,7 @@ class Network(nn.Module, Encoder, ModelHubMixin,
     @property
     def device(self) -> torch.device: return next(self.parameters()).device
     @property
-    def whole_dim(self) -> int: # Length of a whole vector
+    def whole_dim(self) -> int: # Length of a whole vector, after training
         return self.config.dim + (self.text.dim if self.config.names_share else 0)
     @property
     def pretrained_parts(self) -> list[nn.Module]: # Of which some weights may learn
@@ -170,7 +170,8 @@ def forward_regions(self:Network, batch:RegionBatch) -> tuple[Tensor,Tensor]:
     if batch.pixels is not None: batch = batch._replace(features=self.vision(batch.pixels, batch.geometry, batch.mirrored))
     x,mask = self.regions(batch.features, batch.geometry, batch.mask) # slot 0 is I-CLS
     whole,slots = self.last_layers("images", self.project_regions(x), mask)
-    if self.config.names_share: whole = self.with_names(whole, self.regions.prior.of_images(batch.features, batch.mask))
+    if self.config.names_share and not self.training:
+        whole = self.with_names(whole, self.regions.prior.of_images(batch.features, batch.mask))
     return whole,slots
 
 @patch
@@ -179,7 +180,8 @@ def forward_words(self:Network, batch:TokenBatch) -> tuple[Tensor,Tensor]:
     x,mask = self.text(batch)
     kept = F.dropout(x, self.config.word_dropout, self.training)
     whole,slots = self.last_layers("captions", self.project_words(kept), mask)
-    if self.config.names_share: whole = self.with_names(whole, F.normalize(masked_mean(x, mask[...,None], 1), dim=-1))
+    if self.config.names_share and not self.training:
+        whole = self.with_names(whole, F.normalize(masked_mean(x, mask[...,None], 1), dim=-1))
     return whole,slots
 
 # %% ../../nbs/model/12_network.ipynb #bb3c483e
