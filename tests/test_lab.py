@@ -7,15 +7,19 @@ import torch
 from conftest import SHARED, toy_result
 from torch import nn
 
+from lab import names_share
 from lab.claims import CLAIMS, Claim, as_markdown, claim_interval, findings, verdict
 from lab.published_training import reference_batch, reference_losses, reference_optimizer, reference_outputs
 from teran_nb.core.processes import seed_everything
 from teran_nb.data.features import Regions
 from teran_nb.data.words import STOP_WORDS
+from teran_nb.measure.evaluation import evaluate
 from teran_nb.measure.results import Result
 from teran_nb.model.regions import RegionConfig, StackConfig, region_batch
 from teran_nb.model.text import TextConfig, text_encoder
+from teran_nb.training.datasets import load_data
 from teran_nb.training.recipe import recipe_names
+from teran_nb.training.runs import load_model
 from teran_nb.zoo.originals import load_original, original_names
 from teran_nb.zoo.published_code import REFERENCE_POOLINGS, Reference, reference_triplet
 from teran_nb.zoo.published_network import MEASURES, PublishedConfig, PublishedNetwork, Variant
@@ -207,3 +211,14 @@ def test_our_tokenizer_makes_the_batches_of_the_published_loader():
     for ours, theirs in zip(region_batch(sets)[:3], images):
         torch.testing.assert_close(ours.float(), theirs.float(), atol=1e-6, rtol=0)
     assert [published.text.tokenizer.convert_ids_to_tokens(ids)[1:-1] for ids in tokens.ids] == recorded["tokens"]
+
+
+# names of classes
+
+@pytest.mark.slow
+def test_recall_by_the_share_of_names(monkeypatch):
+    model, photos = load_model("flickr8k"), load_data("photos")
+    monkeypatch.setattr(names_share, "SHARES", (0.0, model.config.names_share))
+    without, with_names = [float(line.split("|")[2]) for line in names_share.rsum_by_share("flickr8k", "photos", "test").splitlines()[2:]]
+    assert with_names == round(100 * evaluate(model, photos.test).metrics["rsum"], 1)
+    assert with_names > without + 20  # these photographs are unlike those that it learned from

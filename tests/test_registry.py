@@ -69,9 +69,9 @@ def test_every_command_can_be_typed():
         if words[0] != "papermill":
             continue
         typed = {}
-        for option, value, *_ in zip(words[3:], words[4:], words[5:] + [""]):
+        for option, value, text in zip(words[3:], words[4:], words[5:] + [""]):
             if option == "-p":
-                typed[value] = None
+                typed[value] = text
             if option == "-y":
                 typed |= yaml.safe_load(value)
         unknown = typed.keys() - parameters_of(words[1].removeprefix("nbs/").removesuffix(".ipynb"))
@@ -81,8 +81,9 @@ def test_every_command_can_be_typed():
         trains = words[1] in ("nbs/train.ipynb", "nbs/compare.ipynb", "nbs/ablations.ipynb")
         fields = ({k: v for k, v in typed.get("options", {}).items() if k not in ("world", "epochs")} if trains else {}) | {name: values[0] for name, values in typed.get("grid", {}).items()}
         fields |= {name: None for varied in typed.get("varied", {}).values() for names in varied for name in names.split(", ")}
+        of_scale = recipe(scale=typed["scale"]) if "scale" in typed else recipe()
         for field, value in fields.items():
-            recipe().change(**{field: recipe().fields()[_full_name(field)] if value is None else value})
+            of_scale.change(**{field: of_scale.fields()[_full_name(field)] if value is None else value})
 
 
 # entries
