@@ -2,6 +2,7 @@
 import re
 import runpy
 
+import nbformat
 import pytest
 from conftest import ROOT
 
@@ -32,6 +33,28 @@ def test_named_files_exist(document):
     for path in re.findall(r"(?:nbs|benchmarks|tests|teran_nb)/[\w/]+\.(?:ipynb|py)\b", document.read_text(encoding="utf8")):
         if not path.startswith(("nbs/verb", "nbs/group")):
             assert (ROOT / path).is_file(), f"{document.name} names {path}"
+
+
+def parameters_of(workflow):
+    "The names in the cell of parameters of a workflow."
+    cell = next(cell for cell in nbformat.read(workflow, as_version=4).cells if "parameters" in cell.metadata.get("tags", []))
+    return set(re.findall(r"^(\w+) *=", cell.source, re.M))
+
+
+def test_typed_parameters_exist():
+    "Every parameter of a command in the documents and notebooks, copies of workflows (my-train.ipynb) included."
+    texts = {document: document.read_text(encoding="utf8") for document in DOCUMENTS}
+    for path in ROOT.glob("nbs/**/*.ipynb"):
+        texts[path] = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
+    parameters = {path.stem: parameters_of(path) for path in ROOT.glob("nbs/*.ipynb") if path.stem != "tour"}
+    commands = 0
+    for path, text in texts.items():
+        for workflow, arguments in re.findall(r"papermill (?:nbs/)?(?:my-)?(\w+)\.ipynb([^\n`]*)", text):
+            typed = set(re.findall(r"-[pr] (\w+)|-y '(\w+):", arguments))
+            unknown = {a or b for a, b in typed} - parameters.get(workflow, {a or b for a, b in typed})
+            assert not unknown, f"{path.relative_to(ROOT)}: {workflow} has no parameter {unknown}"
+            commands += bool(typed)
+    assert commands > 50
 
 
 def test_the_readme_is_short():

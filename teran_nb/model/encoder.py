@@ -46,9 +46,11 @@ class EncoderInfo:
     @property
     def finds_regions(self) -> bool: return self.reads == "pictures"
     @property
-    def ranks_by_alignment(self) -> bool: return not self.own_score
+    def ranks_by_alignment(self) -> bool: return not (self.own_score or self.global_weight)
     @property
-    def ranks_by(self) -> str: return self.own_score or POOLINGS[self.pooling].title # What pairs are ranked by, in words
+    def ranks_by(self) -> str: # What pairs are ranked by, in words
+        whole = " and one vector a side" if self.global_weight else ""
+        return self.own_score or POOLINGS[self.pooling].title + whole
 
 class Encoder:
     "Encodes images and captions separately; the regions and words of a pair can be aligned."
@@ -154,7 +156,7 @@ def similarity(self:Encoder,
     require_rerank(self.info, rerank, pooling)
     require_options(options)
     images,captions = self.ensure_encoded(images, captions)
-    if not pooling and not self.info.ranks_by_alignment: return self.own_similarity(images, captions, rerank, **options)
+    if self.info.own_score and not pooling: return self.own_similarity(images, captions, rerank, **options)
     sim = similarity(images.parts, captions.weighted_parts, pooling or self.pooling, **options)
     if pooling or not self.info.global_weight: return sim
     return sim + self.info.global_weight*(images.whole @ captions.whole.T)

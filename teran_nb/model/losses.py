@@ -83,12 +83,17 @@ def info_nce(
 
 def _softened(logits, image_of, alike, soften):
     "Cross-entropy in which captions similar to the true one share its target."
-    true = positives(logits, image_of).float()
-    likeness = true @ alike/true.sum(1, keepdim=True).clamp(min=1) # of each image's captions with every caption
+    true = positives(logits, image_of)
+    counts = true.sum(1, keepdim=True).clamp(min=1)
+    by_image = (true.float() @ alike/counts).T # likeness of each caption with those of every image, (captions, images)
+    is_own = torch.eye(len(image_of), dtype=torch.bool, device=logits.device)
+    others = true[image_of] & ~is_own # captions of the same image, which are no negatives
+    by_caption = alike.masked_fill(others, -torch.inf)
+    caption_logits = logits[image_of].masked_fill(others, torch.finfo(logits.dtype).min)
     cost = 0
-    for dim in (0,1): # the images of a caption, the captions of an image
-        target = (1-soften)*true/true.sum(dim, keepdim=True).clamp(min=1) + soften*(likeness/.1).softmax(dim)
-        cost = cost - (target*logits.log_softmax(dim)).sum(dim).mean()
+    for scores,is_true,likeness in ((logits.T,true.T,by_image),(caption_logits,is_own,by_caption)):
+        target = (1-soften)*is_true + soften*(likeness/.1).softmax(1)
+        cost = cost - (target*scores.log_softmax(1)).sum(1).mean()
     return cost/2
 
 # %% ../../nbs/model/01_losses.ipynb #78531ace
@@ -157,7 +162,7 @@ LOSSES = { # By name
 def _check_loss(loss, **settings):
     "Refuse a loss that is no finite number, reads no similarities, or depends on the order of the pairs (ValueError)."
     learned = {name: torch.tensor(float(start), requires_grad=True) for name,start in loss.learned.items()}
-    values = {"margin": .2, "negatives": "hardest", "reduction": "sum"} | settings | learned
+    values = {"margin": .2, "negatives": "hardest", "reduction": "sum", "soften": 0., "alike": None} | settings | learned
     arguments = {name: values[name] for name in signature(loss.formula).parameters if name in values}
     reads_sim = False
     for image_of in (torch.tensor([0,1]),torch.tensor([0,0,1,2,2])):

@@ -252,16 +252,16 @@ def similarity(self:Network,
     images:Encoded|Images, # Images, encoded or not, or one side of `forward`
     captions:Encoded|Sentences, # Captions, encoded or not, or the other side
     *,
-    pooling:str="", # Rank by the alignment, pooled in this way, instead of by the model's own head
+    pooling:str="", # Rank by the alignment, pooled in this way, instead of by the model's own head; a given `head` reads it
     head:str="", # One of the model's heads; its own by default
     rerank:int=0, # With a cross-encoder head: score only the first k results of each query, ranked by the alignment
     **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
     require_options(options)
-    if pooling and (head not in ("","alignment") or rerank):
+    chosen = self.head(head or ("alignment" if pooling else ""))
+    if pooling and (rerank or "pooling" not in chosen.reads):
         raise ValueError("pooling ranks by the alignment; leave head and rerank empty")
-    chosen = self.head("alignment" if pooling else head)
     if rerank and not chosen.is_cross_encoder:
         raise ValueError(f"rerank={rerank} needs a head that reads image and caption together, and "
                          f"{head or self.config.ranking_head!r} is none; leave it 0")

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 from typing_extensions import TypedDict
 
 from ..core.packed import Packed
-from ..core.config import checked
+from ..core.config import check, checked
 from ..core.files import atomic, locked, reading, require_archive, require_space, user_path
 from ..core.show import MarkdownRepr, markdown_table, progress, still_running
 from ..core.processes import gather_packed, is_distributed, make_accelerator, pick_device, seed_everything
@@ -37,7 +37,6 @@ from ..model.saving import load_weights
 from ..model.network import Batch, Network
 from ..model.single_stream import Pretraining, hardest_candidates, mined_scores, mined_triplet
 from ..measure.relevance import Relevance, rouge_l
-from ..measure.retrieval import chance
 from ..measure.results import format_metric, metric_named, registered_metrics
 from ..measure.evaluation import evaluate
 from .recipe import RATE_SCHEDULES, TrainConfig
@@ -113,7 +112,7 @@ class Objective(nn.Module):
         self.weigh = _Uncertainty(len(heads)) if len(heads) > 1 else None
         # only the formulas that name `alike` soften their targets
         self.compares_captions = config.soften > 0 and "alike" in signature(self.criterion.rule.formula).parameters
-        self.iais_head = next((head for head in ("joint","alignment") if head in heads), "") # IAIS is added to its loss
+        self.iais_head = next((head for head in ("joint","alignment","both") if head in heads), "") # IAIS is added to its loss
         is_joint = config.joint.pretrain or config.joint.hard_negatives
         if (is_joint and "joint" not in heads) or (config.iais.mirror and not self.iais_head):
             raise ValueError(f"pretraining and hard negatives need the joint head, IAIS that or the alignment, and this model trains "
@@ -150,7 +149,7 @@ class Objective(nn.Module):
     def head_loss(self, i:int, images:Encoded, captions:Encoded, image_of:Tensor, pooling:str, alike:Tensor|None=None) -> Tensor:
         "The loss of the similarities that the i-th head computes."
         head = self.heads[i]
-        if head != "alignment": pooling = ""
+        if "pooling" not in self.model.heads[head].reads: pooling = ""
         sim = self.model.similarity(images, captions, pooling=pooling, head=head)
         if head == "joint" and self.config.joint.sigmoid_scores: sim = sim.sigmoid()
         return self.criterion.value(self.criterion.rule.formula, i, sim, image_of, alike=alike)
@@ -198,7 +197,7 @@ def learning_rate_at(
 ) -> float: # Learning rate of that step
     "The learning rate of a step: a linear warm-up, of half the steps at most, times a schedule."
     steps = per_epoch*config.epochs
-    warmup = min(config.warmup_steps, steps//2) # with few images a training would end within it
+    warmup = config.warmup_of(steps)
     rise = min(1, (step+1)/warmup) if warmup else 1
     share = RATE_SCHEDULES[config.schedule]
     return config.learning_rate*rise*share(config, step//per_epoch, step, steps)
@@ -303,7 +302,7 @@ def _require_trainable(model, train, val, config, relevance):
         raise ValueError(f"select={select!r} cannot be measured on the validation split: grounding needs links and boxes, and its "
                          f"relevances are {', '.join(names) or 'none'}; select another metric, such as rsum")
     for r in relevance or []: r.require_captions(val.captions)
-    if registered_metrics(): chance(val.captions.image_of, len(val)) # calls them once
+    for name in registered_metrics(): check("metric", name)
 
 # %% ../../nbs/training/02_learner.ipynb #be1ac30d
 _KEPT_BYTES = 4*2**30 # Most memory for the vectors of a frozen text encoder

@@ -37,7 +37,7 @@ RATE_SCHEDULES = { # Name to the share of the highest rate, in [0,1]; epochs and
     "step": lambda config, epoch, step, steps: .1**(epoch//config.decay_every),
     "constant": lambda config, epoch, step, steps: 1,
     "cosine": lambda config, epoch, step, steps: .5*(1 + math.cos(math.pi*step/steps)),
-    "linear": lambda config, epoch, step, steps: min(1, (steps-step)/max(1, steps-config.warmup_steps))}
+    "linear": lambda config, epoch, step, steps: min(1, (steps-step)/max(1, steps-config.warmup_of(steps)))}
 READS_END = ("cosine","linear") # Schedules that depend on the number of epochs
 
 # %% ../../nbs/training/00_recipe.ipynb #779473d6
@@ -88,6 +88,8 @@ class TrainConfig:
         _require_select(self.select)
         if self.joint.hard_negatives and self.loss != "triplet":
             raise ValueError(f"joint.hard_negatives={self.joint.hard_negatives} need loss='triplet', not {self.loss!r}")
+    def warmup_of(self, steps:int) -> int: # Of a training of so many steps: with few images it would end within a longer one
+        return min(self.warmup_steps, steps//2)
 
 def _require_select(select):
     "Refuse a metric that no validation measures, or of which lower is better; `Learner` asks for its relevance."
