@@ -78,11 +78,14 @@ class Run(MarkdownRepr):
             epochs.append(epoch)
         return History(epochs, self.recipe.train.select)
     @property
+    def _begun(self): return [run for run in self.members if (run.folder/"run.json").is_file()]
+    @property
     def is_finished(self) -> bool: # Whether all epochs of every model are done
-        begun = [run for run in self.members if (run.folder/"run.json").is_file()]
+        begun = self._begun
         return len(begun) == self.recipe.members and all(run.history.is_finished(run.recipe.train) for run in begun)
     @property
-    def seconds(self) -> float: return sum(epoch["seconds"] for epoch in self.history.epochs) # Seconds of training and validation
+    def seconds(self) -> float: # Of training and validation, all members of an ensemble together
+        return sum(epoch["seconds"] for run in self._begun for epoch in run.history.epochs)
     @property
     def commit(self) -> str: return read_json(self.folder/"environment.json", _Environment, "copy the run again")["commit"]
     def changed_code(self) -> list[str]:
