@@ -133,6 +133,19 @@ def to(self:Packed,
     "Move the vectors to another device or precision; offsets stay on the CPU."
     return Packed(self.values.to(*args, **kwargs), self.offsets)
 
+# %% ../../nbs/core/00_packed.ipynb #f39e5e55
+@patch
+def softmax(self:Packed) -> Packed: # Weights that sum to 1 in every set, for each number of a vector by itself
+    "Softmax over the vectors of each set, in float32 at least."
+    owners = self.owners
+    values = self.values.to(torch.promote_types(self.values.dtype, torch.float32))
+    lowest = values.new_full((len(self), self.dim), -torch.inf)
+    rows = owners[:,None].expand_as(values)
+    highest = lowest.scatter_reduce(0, rows, values.detach(), "amax") # so that no power overflows
+    powers = (values - highest[owners]).exp()
+    sums = torch.zeros_like(lowest).index_add(0, owners, powers)
+    return Packed(powers/sums[owners], self.offsets)
+
 # %% ../../nbs/core/00_packed.ipynb #2ff8074e
 def toy_sets(
     lengths:list, # Vectors of each set

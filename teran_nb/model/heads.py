@@ -179,13 +179,7 @@ class WeightedHead(Head):
         self.weigh_words = network()
     def weights(self, side:Packed, network:nn.Module) -> Tensor:
         "Weights that sum to 1 in every set, `(vectors of all sets, 1)`."
-        owners = side.owners
-        logits = network(side.values)[:,0].float()
-        lowest = torch.full((len(side),), -torch.inf, device=logits.device)
-        highest = lowest.scatter_reduce(0, owners, logits.detach(), "amax") # so that the softmax cannot overflow
-        powers = (logits-highest[owners]).exp()
-        sums = torch.zeros_like(highest).index_add(0, owners, powers)
-        return (powers/sums[owners])[:,None].to(side.values.dtype)
+        return Packed(network(side.values), side.offsets).softmax().values.to(side.values.dtype)
     def similarity(self, images:Encoded, captions:Encoded, **options:Unpack[BlockOptions]) -> Tensor:
         "Similarity of every pair, `(images, captions)`, on the device of the weights."
         device = self.weigh_words[0].weight.device

@@ -199,11 +199,9 @@ def word_parts(self:Network, vectors:Tensor, batch:TokenBatch) -> Packed:
 def weights_of(self:Network, words:Packed) -> Packed|None: # `(words, 1)`
     "How much each word vector counts in its caption, on average 1; None where all count alike."
     if not self.config.word_weights: return None
-    owners = words.owners
-    powers = self.weigh_words(words.values).clamp(-10, 10).exp() # unbounded ones could overflow
-    sums = powers.new_zeros(len(words), 1).index_add(0, owners, powers)
-    counts = words.lengths.to(powers)[:,None]
-    return Packed(powers*(counts/sums)[owners], words.offsets)
+    weights = Packed(self.weigh_words(words.values), words.offsets).softmax()
+    counts = words.lengths.to(weights.values)[words.owners]
+    return Packed(weights.values*counts[:,None], words.offsets)
 
 @patch
 def drop_regions(self:Network, batch:RegionBatch) -> RegionBatch:
