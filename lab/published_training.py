@@ -72,5 +72,5 @@ def reference_optimizer(
     learning_rate:float=1e-5,  # Above 0; the published default
 ) -> torch.optim.Adam:  # Over the parameters that the published code trains
     "Adam over all parameters, or all but those of a text model that is not fine-tuned."
-    frozen = set() if model.config.text.fine_tune else set(model.text.network.parameters())
+    frozen = set() if model.config.text.thaw else set(model.text.network.parameters())
     return torch.optim.Adam([p for p in model.parameters() if p not in frozen], lr=learning_rate)

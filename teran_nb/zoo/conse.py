@@ -38,7 +38,7 @@ class Conse(Encoder):
     "Class names of windows against sentences, without training on pairs."
     def __init__(self):
         self.config = ConseConfig()
-        text = TextConfig(pretrained=_SENTENCE_ENCODER, layers=0, fine_tune=False, max_tokens=64)
+        text = TextConfig(pretrained=_SENTENCE_ENCODER, layers=0, thaw=0, max_tokens=64)
         self.text = text_encoder(text).eval()
         self.prior = ClassPrior(EfficientNet.dim, self.text.dim)
         self.prior.fill(self.text)

@@ -88,7 +88,7 @@ _POOLING = {"MrSw": "mrsw", "MwSr": "mwsr", "symm": "symm", "MrAVGw": "mravgw",
 _LOSS_OF_HEAD = {"alignment": "alignment", "global": "matching"}
 _SETTINGS = { # Ours to the original's
     "text.pretrained": "text-model.pretrain", "text.layers": "text-model.extraction-hidden-layer",
-    "text.dim": "text-model.word-dim", "text.fine_tune": "text-model.fine-tune",
+    "text.dim": "text-model.word-dim", "text.thaw": "text-model.fine-tune",
     "variant.text_layers": "text-model.layers", "variant.text_dropout": "text-model.dropout",
     "regions.features": "image-model.feat-dim", "regions.stack.layers": "image-model.transformer-layers",
     "regions.stack.dropout": "image-model.dropout", "regions.place": "image-model.pos-encoding",
@@ -122,6 +122,7 @@ def _original_config(
         raise ValueError(f"{path}: its config says training.loss-type is {loss_type!r}; "
                          "known are alignment, matching and alignment-matching")
     values = {ours: settings[theirs] for ours,theirs in _SETTINGS.items()}
+    values["text.thaw"] = -1 if values["text.thaw"] else 0
     values["regions.place"] = str(values["regions.place"] or "none").lower()
     values["pooling"] = _POOLING.get(str(values["pooling"]), values["pooling"])
     filters = bool(loss_type and settings["model.exclude-stopwords"]) # TERN's code has no such filter
@@ -145,7 +146,7 @@ def _original_settings(
     is_teran = config.training_heads != ("global",) or (reference is not None and reference.code == "teran")
     values = _ALWAYS | {theirs: attrgetter(ours)(config) for ours,theirs in _SETTINGS.items()}
     values |= {
-        "text-model.pretrain": pretrain, "training.alignment-mode": modes[config.pooling],
+        "text-model.pretrain": pretrain, "text-model.fine-tune": config.text.thaw != 0, "training.alignment-mode": modes[config.pooling],
         "image-model.pos-encoding": None if config.regions.place == "none" else config.regions.place,
         "image-model.fine-tune": False, "image-model.norm": True, "model.name": "teran" if is_teran else "tern",
         "model.exclude-stopwords": bool(reference and reference.stop_words),

@@ -158,7 +158,7 @@ class PublishedNetwork(Network):
         if reference.stop_words: self.stops = stop_ids(text.tokenizer, reference.stop_words)
         # The published optimizer leaves out a frozen text encoder. The encoder still has dropout,
         # and its gradients count in the norm by which gradients are clipped.
-        if not text.config.fine_tune: text.network.fine_tune = True
+        if not text.config.thaw: text.network.learns = True
         text.requires_grad_(True)
 
     def forward_words(self, batch:TokenBatch) -> tuple[Tensor,Tensor]:
@@ -227,8 +227,8 @@ def corrected(self:PublishedNetwork,
     "The same weights with the papers' own arithmetic. The stop-word filter, which belongs to training, is off."
     config = replace(self.config, reference=None, pooling=pooling or self.config.pooling)
     text = copy.deepcopy(self.text)
-    if text.config.kind == "bert": text.network.fine_tune = text.config.learns
-    text.requires_grad_(getattr(text.network, "fine_tune", True))
+    if text.config.kind == "bert": text.network.learns = text.config.learns
+    text.requires_grad_(getattr(text.network, "learns", True))
     model = PublishedNetwork(config, text)
     model.original = self.original
     model.load_state_dict(self.state_dict())
