@@ -308,6 +308,20 @@ def encode_batches(self:Network,
     return torch.cat(wholes)[original_order],type(sets[0]).cat(sets)[original_order]
 
 # %% ../../nbs/model/12_network.ipynb #9f822fc4
+@patch
+def _batch_of_views(self:Network, images, own):
+    "Every view of every image as one batch, and how many each has; `own` names the features of the vision model, if there is one."
+    regions = [image.regions for image in images]
+    of_others = [each for each in regions if each.extractor != own]
+    for each in of_others: self.require_regions(each) # features that the model was not made for are refused
+    views = [each.all_views() for each in regions]
+    counts = [len(each) for each in views]
+    batch = region_batch(list(chain.from_iterable(views)))
+    if self.vision is None or not of_others: return batch,counts
+    pixels = self.vision.read([image.pixels() for image in images])
+    mirrored = [k > 0 for count in counts for k in range(count)] # of two views the second is mirrored
+    return batch._replace(pixels=pixels.repeat_interleave(torch.tensor(counts), 0), mirrored=torch.tensor(mirrored)),counts
+
 def _mean_of_views(vectors, counts):
     "Unit vectors in the direction of the mean of each item's views, of which it has so many."
     return torch.stack([F.normalize(views.sum(0), dim=-1) for views in vectors.split(counts)])
@@ -326,16 +340,7 @@ def encode_images(self:Network,
         batch_size = min(batch_size, 16) # the maps of many take gigabytes
         keep_freed_memory() # which the system would take back at each batch
     def encode(rows):
-        regions = [images[i].regions for i in rows]
-        of_others = [each for each in regions if each.extractor != own]
-        for each in of_others: self.require_regions(each) # features that the model was not made for are refused
-        views = [each.all_views() for each in regions]
-        counts = [len(each) for each in views]
-        batch = region_batch(list(chain.from_iterable(views)))
-        if self.vision is not None and of_others: # it sees the picture itself, of which the second view is mirrored
-            pixels = self.vision.read([images[i].pixels() for i in rows]).repeat_interleave(torch.tensor(counts), 0)
-            mirrored = torch.tensor([k > 0 for count in counts for k in range(count)])
-            batch = batch._replace(pixels=pixels, mirrored=mirrored)
+        batch,counts = self._batch_of_views([images[i] for i in rows], own)
         batch = batch.to(self.device)
         whole,vectors = self.forward_regions(batch)
         if len(whole) > len(rows):
