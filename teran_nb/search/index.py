@@ -538,8 +538,10 @@ def _captions(self:Index, sentences):
 _WITHOUT = .5 # Weight of what `without` names: with 1, its score reorders images that lack it anyway
 
 def _as_asked(given):
-    "A picture as an `Image`, other questions as they are; text that names a picture file is refused (ValueError)."
+    "A picture as an `Image`, other questions as they are; several sentences, and text that names a picture file, are refused (ValueError)."
     if isinstance(given, (Path,PIL.Image.Image)): return as_images(given)[0]
+    if isinstance(given, Encoded) and len(given) != 1:
+        raise ValueError(f"a search takes one sentence, not {len(given)} encoded ones; give one row, or all to `ask(model, index, sentences)`")
     if isinstance(given, str) and Path(given).suffix.lower() in PICTURE_SUFFIXES and user_path(given).is_file():
         raise ValueError(f"{given!r} is a file, which would be read as a sentence; search by the picture: index.search(Path({given!r}))")
     return given
