@@ -7,6 +7,7 @@ __all__ = ['Index', 'ask']
 
 # %% ../../nbs/search/06_index.ipynb #ba743749
 import filecmp, re, time, warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -372,9 +373,9 @@ def add(self:Index,
     images = self._addable(images)
     names = images.names if isinstance(images, Encoded) else getattr(images, "image_ids", None) or [x.id for x in images]
     columns = _read_columns(columns or {}, len(names))
-    if len(set(names)) < len(names):
-        twice = next(name for i,name in enumerate(names) if name in names[:i])
-        raise ValueError(f"two images are named {twice!r}; give each its own name")
+    most_common = Counter(names).most_common(1)
+    if most_common and most_common[0][1] > 1:
+        raise ValueError(f"two images are named {most_common[0][0]!r}; give each its own name")
     self.backend.refresh()
     if self.model: self.require_model(self.model)
     stored = {} if update or self.layout is None else self._stored(images, names)
