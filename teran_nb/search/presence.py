@@ -124,26 +124,24 @@ _ASKED = 300 # Most sentences that a fit asks
 _NEAR = .55 # Least cosine of two words that mean nearly the same
 
 def _asked_captions(model, texts, g):
-    "Some of the captions, encoded, without those that have no words; and the image of each."
-    owned = [(text,i) for i,of_image in enumerate(texts) for text in of_image]
-    owned = [owned[k] for k in torch.randperm(len(owned), generator=g)[:_ASKED].tolist()]
+    "Some of the captions, encoded, without those that have no words; and which images have each, `(captions, images)`."
+    everything = [text for of_image in texts for text in of_image]
+    chosen = [everything[k] for k in torch.randperm(len(everything), generator=g)[:_ASKED].tolist()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore") # about words that the model does not know
-        captions = model.encode_captions([text for text,_ in owned]).to("cpu")
+        captions = model.encode_captions(chosen).to("cpu")
     captions = captions[[j for j in range(len(captions)) if len(captions.parts[j])]]
-    owner = dict(owned)
-    return captions,torch.tensor([owner[text] for text in captions.names])
-
+    return captions,torch.tensor([[text in of_image for of_image in texts] for text in captions.names])
 
 # %% ../../nbs/search/04_presence.ipynb #f2a77cfa
 class _Asked:
     "Sentences asked of a collection, from which a thing can be taken out; and their `judged_words`, one after another."
-    def __init__(self, model, images, texts, captions, owner):
+    def __init__(self, model, images, texts, captions, owners):
         counts = [summed_words([captions[[j]]], model.pooling) or 1 for j in range(len(captions))]
         self.sim = model.similarity(images, captions).cpu().float()/torch.tensor(counts)
         self.cosines = _word_cosines(images, captions)
         self.mentions = [set(re.findall(r"\w+", " ".join(of_image).casefold())) for of_image in texts]
-        self.owner = owner # image of each sentence
+        self.owners = owners # which images have each sentence
         judged = [judged_words(captions[j]) for j in range(len(captions))]
         self.words = []
         self.sentences_of = {} # that hold each different word
@@ -165,9 +163,8 @@ class _Asked:
         cosines = (self.means @ self.means[self.row_of[thing]]).tolist()
         return {text for text,cosine in zip(self.row_of, cosines) if cosine > _NEAR}
     def numbers(self, j, out, expected):
-        "Mean of the best scores, and least and mean surplus, of sentence `j` without some images and its own."
-        kept = ~out
-        kept[self.owner[j]] = False
+        "Mean of the best scores, and least and mean surplus, of sentence `j` without some images and those that have it."
+        kept = ~(out | self.owners[j])
         words = slice(self.first[j], self.first[j+1])
         surplus = best_mean(self.cosines[kept][:,words]) - expected[words]
         return torch.stack([best_mean(self.sim[kept,j]), surplus.min(), surplus.mean()])
@@ -180,7 +177,7 @@ class _Asked:
         near = self.near(thing)
         gone = torch.tensor([not near.isdisjoint(words) for words in self.mentions])
         if gone.sum() > len(gone) - 50: return
-        stay = ~gone[self.owner[self.sentence_of]] # words of the sentences whose image stays
+        stay = (self.owners & ~gone).any(1)[self.sentence_of] # words of the sentences of images that stay
         expected = self.features @ _ridge(self.features[stay], best_mean(self.cosines[~gone][:,stay]))
         for j in list(self.sentences_of[thing])[:8]:
             others = torch.zeros_like(gone)
@@ -204,9 +201,9 @@ def fit_presence(
     if len(images) < 50: return None
     g = torch.Generator().manual_seed(0)
     texts = [texts_of[name] for name in images.names]
-    captions,owner = _asked_captions(model, texts, g)
+    captions,owners = _asked_captions(model, texts, g)
     if not len(captions): return None
-    asked = _Asked(model, images, texts, captions, owner)
+    asked = _Asked(model, images, texts, captions, owners)
     things = [text for text,named_by in asked.sentences_of.items() if len(named_by) > 1]
     samples = []
     for k in torch.randperm(len(things), generator=g)[:_THINGS].tolist(): samples += asked.samples_without(things[k], g)
