@@ -36,7 +36,7 @@ from .first_stage import FirstStage, everyday_sentences
 from .backends import Layout, MemoryBackend, RESERVED, Request, StoredImage, plain_value, read_conditions
 from .qdrant import open_edge
 from .server import ServerBackend
-from .presence import Presence, fit_presence, judged_words, summed_words
+from .presence import Presence, best_count, fit_presence, judged_words, summed_words
 from .answers import Answers, Hits, Question, as_caption, mix_captions, split_without
 
 # %% ../../nbs/search/06_index.ipynb #0e46a257
@@ -330,7 +330,6 @@ def _known(self:Index, images, encoded, i, row):
 
 # %% ../../nbs/search/06_index.ipynb #0eb3b3e6
 _LEARN_FROM = 5000 # Number of images from which on an index beyond memory has two stages
-_JUDGED = 2048 # Images that `Presence` is fitted to
 
 @patch
 def _finish(self:Index, sentences):
@@ -353,10 +352,7 @@ def _judge(self:Index, images):
     model = self.model
     if not isinstance(images, Collection) or not len(images.captions) or model.info.is_cross_encoder or model.info.not_indexed: return
     if len(self) <= max(49, 1.5*self.layout.judged): return
-    with_captions = {images.image_ids[i] for i in set(images.captions.image_of.tolist())}
-    rows = [row for row,name in enumerate(self.names) if name in with_captions]
-    chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:_JUDGED].tolist()
-    fitted = fit_presence(model, self[[rows[i] for i in chosen]], images.captions)
+    fitted = fit_presence(model, self, images.captions)
     if fitted: self._change(presence=fitted.values, judged=len(self))
 
 # %% ../../nbs/search/06_index.ipynb #e5b846ba
@@ -612,8 +608,7 @@ def _by_score(self:Index, images, question):
 def _judged(self:Index, question, where):
     "Probability that any image shows a sentence, and the word that is shown least."
     caption,conditions = question.caption,self._conditions(where)
-    count = self.backend.count(conditions)
-    few = min(20, max(1, count//50)) if count <= _JUDGED else min(100, count//100) # the share of images that the fit took
+    few = best_count(self.backend.count(conditions))
     def best_scores(asked): return [image.score for image in self._propose(asked, few, max(few, self.candidates), conditions)]
     by_engine = self.layout.ranks_by_whole or POOLINGS[self.pooling].sum_over == ("words",)
     scores = best_scores(Question(caption)) if by_engine else self.search(caption, few, where).scores
