@@ -307,13 +307,11 @@ def ranks_by(self:Finder,
     return POOLINGS[self.pooling].title if self.pooling else self.models[name].info.ranks_by
 
 # %% ../../nbs/look/04_finder.ipynb #f00d0002
-_MOST_JUDGED = 2048 # images in memory
-
 @patch
 def _find_presence(self:Finder, name):
     "What the scores of a model say about a split in memory: learned from its captions, or brought by the model."
     model,images,captions = self.models[name],self.images(name),self.collection.captions
-    fitted = fit_presence(model, images, captions) if self.captioned and len(images) <= _MOST_JUDGED else None
+    fitted = fit_presence(model, images, captions) if self.captioned else None
     return fitted or Presence.from_model(model)
 
 # %% ../../nbs/look/04_finder.ipynb #0d61462c

@@ -7,6 +7,7 @@ __all__ = ['Index', 'ask']
 
 # %% ../../nbs/search/06_index.ipynb #ba743749
 import filecmp, re, time, warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -35,7 +36,7 @@ from .first_stage import FirstStage, everyday_sentences
 from .backends import Layout, MemoryBackend, RESERVED, Request, StoredImage, plain_value, read_conditions
 from .qdrant import open_edge
 from .server import ServerBackend
-from .presence import Presence, fit_presence, judged_words, summed_words
+from .presence import Presence, best_count, fit_presence, judged_words, summed_words
 from .answers import Answers, Hits, Question, as_caption, mix_captions, split_without
 
 # %% ../../nbs/search/06_index.ipynb #0e46a257
@@ -329,7 +330,6 @@ def _known(self:Index, images, encoded, i, row):
 
 # %% ../../nbs/search/06_index.ipynb #0eb3b3e6
 _LEARN_FROM = 5000 # Number of images from which on an index beyond memory has two stages
-_JUDGED = 2048 # Images that `Presence` is fitted to
 
 @patch
 def _finish(self:Index, sentences):
@@ -352,10 +352,7 @@ def _judge(self:Index, images):
     model = self.model
     if not isinstance(images, Collection) or not len(images.captions) or model.info.is_cross_encoder or model.info.not_indexed: return
     if len(self) <= max(49, 1.5*self.layout.judged): return
-    with_captions = {images.image_ids[i] for i in set(images.captions.image_of.tolist())}
-    rows = [row for row,name in enumerate(self.names) if name in with_captions]
-    chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:_JUDGED].tolist()
-    fitted = fit_presence(model, self[[rows[i] for i in chosen]], images.captions)
+    fitted = fit_presence(model, self, images.captions)
     if fitted: self._change(presence=fitted.values, judged=len(self))
 
 # %% ../../nbs/search/06_index.ipynb #e5b846ba
@@ -372,9 +369,9 @@ def add(self:Index,
     images = self._addable(images)
     names = images.names if isinstance(images, Encoded) else getattr(images, "image_ids", None) or [x.id for x in images]
     columns = _read_columns(columns or {}, len(names))
-    if len(set(names)) < len(names):
-        twice = next(name for i,name in enumerate(names) if name in names[:i])
-        raise ValueError(f"two images are named {twice!r}; give each its own name")
+    most_common = Counter(names).most_common(1)
+    if most_common and most_common[0][1] > 1:
+        raise ValueError(f"two images are named {most_common[0][0]!r}; give each its own name")
     self.backend.refresh()
     if self.model: self.require_model(self.model)
     stored = {} if update or self.layout is None else self._stored(images, names)
@@ -538,8 +535,10 @@ def _captions(self:Index, sentences):
 _WITHOUT = .5 # Weight of what `without` names: with 1, its score reorders images that lack it anyway
 
 def _as_asked(given):
-    "A picture as an `Image`, other questions as they are; text that names a picture file is refused (ValueError)."
+    "A picture as an `Image`, other questions as they are; several sentences, and text that names a picture file, are refused (ValueError)."
     if isinstance(given, (Path,PIL.Image.Image)): return as_images(given)[0]
+    if isinstance(given, Encoded) and len(given) != 1:
+        raise ValueError(f"a search takes one sentence, not {len(given)} encoded ones; give one row, or all to `ask(model, index, sentences)`")
     if isinstance(given, str) and Path(given).suffix.lower() in PICTURE_SUFFIXES and user_path(given).is_file():
         raise ValueError(f"{given!r} is a file, which would be read as a sentence; search by the picture: index.search(Path({given!r}))")
     return given
@@ -609,8 +608,7 @@ def _by_score(self:Index, images, question):
 def _judged(self:Index, question, where):
     "Probability that any image shows a sentence, and the word that is shown least."
     caption,conditions = question.caption,self._conditions(where)
-    count = self.backend.count(conditions)
-    few = min(20, max(1, count//50)) if count <= _JUDGED else min(100, count//100) # the share of images that the fit took
+    few = best_count(self.backend.count(conditions))
     def best_scores(asked): return [image.score for image in self._propose(asked, few, max(few, self.candidates), conditions)]
     by_engine = self.layout.ranks_by_whole or POOLINGS[self.pooling].sum_over == ("words",)
     scores = best_scores(Question(caption)) if by_engine else self.search(caption, few, where).scores
