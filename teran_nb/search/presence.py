@@ -72,6 +72,10 @@ def _ridge(features, levels):
     "Weights of the features whose sum is nearest to the levels."
     return torch.linalg.solve(features.T @ features + .1*torch.eye(features.shape[1]), features.T @ levels)
 
+def _together(surplus):
+    "The mean surplus of the words of a sentence, times the root of their number: noise of many words cancels out."
+    return surplus.sum()/len(surplus)**.5
+
 def _sigmoid(x): return .5 + .5*math.tanh(x/2) # `exp` would overflow
 
 def _logistic(inputs, labels):
@@ -90,11 +94,11 @@ def _logistic(inputs, labels):
 @dataclass(frozen=True)
 class Presence:
     "How likely a collection shows a sentence, and a region a word."
-    weights:tuple[float,...] # Weights of the best scores, of the least and the mean surplus of words, and a constant
+    weights:tuple[float,...] # Weights of the best scores and of the words' surplus, and a constant
     word_weights:tuple[float,...] # Weight of a word's cosine with a region, and a constant
     expected:tuple[float,...] # Weights of a word's random features, which give the cosine that is expected of it
     def __post_init__(self):
-        if [len(part) for part in self.values] != [4,2,_FEATURES + 1]:
+        if [len(part) for part in self.values] != [3,2,_FEATURES + 1]:
             raise ValueError("a stored `Presence` has other numbers of weights; copy the index or the model that has it again")
     @property
     def values(self) -> tuple: return self.weights,self.word_weights,self.expected # As a model or an index stores it
@@ -113,7 +117,7 @@ class Presence:
         "Probability that any image shows a sentence."
         words = judged_words(caption)
         surplus = levels - _random_features(F.normalize(caption.parts.values[list(words)].float(), dim=1)) @ torch.tensor(self.expected)
-        numbers = (score,surplus.min().item(),surplus.mean().item(),1)
+        numbers = (score,_together(surplus).item(),1)
         return _sigmoid(sum(w*x for w,x in zip(self.weights, numbers))),list(words.values())[surplus.argmin()]
     def judge_images(self,
         model:Encoder, # That encoded both
@@ -169,15 +173,15 @@ class _Asked:
         cosines = (self.means @ self.means[self.row_of[thing]]).tolist()
         return {text for text,cosine in zip(self.row_of, cosines) if cosine > _NEAR}
     def numbers(self, j, out, expected):
-        "Mean of the best scores, and least and mean surplus, of sentence `j` without some images and those that have it."
+        "Mean of the best scores, and surplus of the words, of sentence `j` without some images and those that have it."
         kept = ~(out | self.owners[j])
         words = slice(self.first[j], self.first[j+1])
         surplus = best_mean(self.cosines[kept][:,words]) - expected[words]
-        return torch.stack([best_mean(self.sim[kept,j]), surplus.min(), surplus.mean()])
+        return torch.stack([best_mean(self.sim[kept,j]), _together(surplus)])
     def samples_without(self, thing, g):
         """Samples of the first eight sentences that name a thing; none where fewer than 50 images would stay.
 
-        Each has the three numbers without the images of the thing, and without as many others, `(2, 3)`; the cosines of the thing
+        Each has the two numbers without the images of the thing, and without as many others, `(2, 2)`; the cosines of the thing
         with the sentence's six best images, `(6,)`; and whether these images mention the thing, `(6,)`.
         """
         near = self.near(thing)
@@ -190,7 +194,7 @@ class _Asked:
             others[torch.randperm(len(gone), generator=g)[:int(gone.sum())]] = True
             numbers = torch.stack([self.numbers(j, out, expected) for out in (gone,others)])
             best = self.sim[:,j].topk(6).indices
-            yield numbers,self.cosines[best,self.words.index(thing)],gone[best]
+            yield numbers,self.cosines[best,self.words.index(thing, self.first[j])],gone[best]
 
 # %% ../../nbs/search/04_presence.ipynb #e072857d
 _THINGS = 60 # Most things that a fit takes out
