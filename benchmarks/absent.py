@@ -126,7 +126,7 @@ def main():
     else:
         model = load_model(args.model)
         data = load_data(args.data).split(args.split)
-    data = data.select(range(min(len(data), args.images)))
+    data = data[:args.images]
     nouns = {names[0]: {form for name in names for form in (name,plural(name))} for names in NAMES.values()}
     things = nouns
     if args.things: things = {row["thing"]: set(row["words"].split()) for row in csv.DictReader(open(args.things), delimiter="\t")}

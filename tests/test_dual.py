@@ -82,7 +82,7 @@ def test_small_pictures_have_boxes_in_pixels_of_the_features(drawn, clip, tmp_pa
 
 
 def test_the_pictures_of_a_dataset_are_read(drawn, clip, tmp_path):
-    few = drawn.select(range(4))
+    few = drawn[:4]
     pictures = load_data(save_dataset(to_dataset(few), tmp_path / "pictures", captions="captions", ids="image_id", root=few[0].path.parent))
     model = load_model(clip)
     assert np.array_equal(model.encode_images(pictures).whole, model.encode_images(few).whole)
@@ -107,7 +107,7 @@ def test_every_family_explains_a_picture(kind, drawn, tmp_path):
 @pytest.mark.filterwarnings("ignore:.*sentences are longer than")
 def test_a_matching_head_ranks_again(drawn, tmp_path):
     blip = DualEncoder(load_model(toy_folder("blip", tmp_path / "blip")).family)
-    few = drawn.select(range(4))
+    few = drawn[:4]
     first, again = evaluate(blip, few), evaluate(blip, few, rerank=2)
     assert again.result.only.about["rerank"] == 2
     assert (first.sim != again.sim).any()

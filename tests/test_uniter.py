@@ -151,7 +151,7 @@ def test_everything_that_reads_a_joint_head(published, tmp_path):
     c = BertConfig.from_pretrained(folder / "tokenizer", num_hidden_layers=1)
     torch.save(PublishedRetrieval(c, features).state_dict(), tmp_path / "uniter.pt")
     model = load_model(tmp_path / "uniter.pt", text=str(folder / "tokenizer"))
-    test = dataset.test.select(range(6))
+    test = dataset.test[:6]
     result = evaluate(model, test)
     assert {"t2i_r1", "isda"} <= result.metrics.keys()
     image = test[0]
@@ -183,7 +183,7 @@ def test_fine_tuning_by_the_preset_of_iais(published, tmp_path):
     rows = []
     for split, n in {"train": 12, "val": 4, "test": 2}.items():
         rows += np.flatnonzero(np.array(dataset.captions.splits) == split)[:n].tolist()
-    dataset = dataset.select(rows)
+    dataset = dataset[rows]
     torch.manual_seed(1)
     c = BertConfig.from_pretrained(folder / "tokenizer", num_hidden_layers=1)
     torch.save(PublishedRetrieval(c, dataset.features.dim).state_dict(), source)

@@ -192,7 +192,7 @@ def _matched_pictures(folder, image_ids):
     return Pictures(folder, {image_id: files[name].relative_to(folder).as_posix() for name,image_id in matched.items()})
 
 class Collection:
-    "Images with their regions, captions and pictures: `collection[i]` is one image."
+    "Images with their regions, captions and pictures: `collection[i]` is one image, `collection[:3]` a collection."
     def __init__(self,
         features:Features, # Region features of at least these images
         captions:Captions|None=None, # Captions of these images; by default all images of the features, without captions
@@ -244,9 +244,11 @@ def picture_path(self:Collection,
 
 @patch
 def __getitem__(self:Collection,
-    i:int|str, # Number or name of an image
-) -> Image:
-    "One image."
+    i:int|str|slice|Sequence, # Number or name of an image; or a slice, numbers or a mask, of several
+) -> Image|Collection: # The image, or a collection of several
+    "One image, or some of the images."
+    if isinstance(i, slice): i = np.arange(len(self))[i]
+    if np.ndim(i): return self.select(i)
     if isinstance(i, str) and i not in self.index:
         raise ValueError(f"image {i!r} is not in {self!r}; there are such as {self.image_ids[0]!r}")
     if isinstance(i, str): i = self.index[i]
