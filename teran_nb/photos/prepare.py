@@ -21,13 +21,13 @@ from ..core.files import (
 from ..core.config import Count, configuration, one_of, warn
 from ..core.processes import git_commit_hash
 from ..core.show import MarkdownRepr, escape_markdown, left_out_table, markdown_table, progress, small_jpeg
-from ..data.captions import Captions, NameIndex, id_by_pattern, some_names
+from ..data.captions import Captions, NameIndex, id_by_pattern, match_captions, some_names
 from ..data.pictures import find_pictures, path_within, picture_size, read_picture
 from ..data.caption_files import read_captions
 from ..data.features import Features
 from ..data.formats import source_files
 from ..data.convert import PublishedFeatures, convert
-from ..data.collection import Collection, match_captions
+from ..data.collection import Collection
 from ..scenes.scenes import example_pictures
 from .extractors import Extractor, build_extractor, model_files
 from .extraction import extract_folder
