@@ -121,7 +121,7 @@ def main():
     args = p.parse_args()
     warnings.filterwarnings("ignore", "(?s).*captions have no word")
     if args.quick:
-        data,args.sentences = load_data(world="quick").val,3
+        data,args.sentences = load_data("scenes:quick").val,3
         model = untrained_model(data, data.captions.texts)
     else:
         model = load_model(args.model)

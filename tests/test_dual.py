@@ -195,9 +195,9 @@ def test_evaluate_takes_a_folder_of_transformers(clip, tmp_path):
 @pytest.mark.slow
 def test_gallery_takes_a_folder_of_transformers(clip, tmp_path):
     "By papermill, with options of the model."
-    asked = {"max_queries": 6, "options": {"world": "tiny", "dense": "kk", "phrases": "red kite"}}
+    asked = {"max_queries": 6, "data": "scenes:tiny", "options": {"dense": "kk", "phrases": "red kite"}}
     papermill("gallery", tmp_path / "out.ipynb", run=str(clip), output=str(tmp_path), **asked)
-    world = load_data(world="tiny").test
+    world = load_data("scenes:tiny").test
     pages, figures = pages_of(tmp_path)
     assert not figures and {"index.html", "sentences-1.html", "pictures-1.html"} <= pages.keys()
     assert "do not add up to that score" in pages["index.html"] and sum(text in pages["sentences-1.html"] for text in world.captions.texts) >= 6
@@ -205,7 +205,7 @@ def test_gallery_takes_a_folder_of_transformers(clip, tmp_path):
 
 @pytest.mark.slow
 def test_explore_takes_a_folder_of_transformers(clip, tmp_path):
-    explorer = play("explore", run=str(clip), query="a red kite", output=str(tmp_path), options={"world": "tiny", "regions": "windows"})["shown"][-1]
+    explorer = play("explore", run=str(clip), query="a red kite", output=str(tmp_path), data="scenes:tiny", options={"regions": "windows"})["shown"][-1]
     finder = explorer.finder
     assert len(finder.models["clip"].align(finder.collection[0], "a kite").boxes) == 10 * 16
     sim = load_model(clip).similarity(finder.collection, "a red kite")[:, 0]
