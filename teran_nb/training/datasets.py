@@ -6,13 +6,11 @@
 __all__ = ['WORLDS', 'data_description', 'photographs', 'load_data', 'scene_relevance']
 
 # %% ../../nbs/training/03_datasets.ipynb #58910691
-import re, warnings
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..core.files import digest, home, is_builtin, project_path, read_json
+from ..core.files import is_builtin, project_path, read_json
 from ..core.config import checked, one_of, warn
 from ..data.captions import Captions
 from ..data.pictures import find_pictures
@@ -21,7 +19,7 @@ from ..data.features import Features
 from ..data.collection import Collection, join_collections
 from ..data.hf_datasets import save_dataset
 from ..scenes.scenes import scene_collection
-from ..photos.prepare import Sources, prepare, sources_digest
+from ..photos.prepare import prepare_pictures
 from ..measure.relevance import relevances_of
 
 # %% ../../nbs/training/03_datasets.ipynb #bd3d5234
@@ -57,15 +55,10 @@ def _require_pictures(path):
     try: find_pictures(path, "skip", {})
     except ValueError as e: raise FileNotFoundError(f"{path} is no collection: features/manifest.json is not there; {e}") from None
 
-def _collection_of_pictures(path, captions, missing):
-    "The collection of a folder of pictures; it is made at first use."
+def _collection_of_pictures(path, captions, missing, name=""):
+    "The collection of a folder of pictures; their features are made at first use."
     _require_pictures(path)
-    captions = captions or str(captions_beside(path) or "")
-    sources = Sources(path, captions, extractor="windows:efficientnet-lite2", missing=missing)
-    key = digest([sources_digest(replace(sources, captions="")),captions])[:16] # a corrected caption keeps the features
-    with warnings.catch_warnings():
-        if captions: warnings.filterwarnings("ignore", f"{re.escape(Path(captions).name)}: ") # these are its notes
-        made = prepare(sources, home()/"collections"/key/path.name)
+    made = prepare_pictures(path, "windows:efficientnet-lite2", captions or captions_beside(path) or "", name=name, missing=missing)
     for file,note in made.manifest["notes"]:
         if not note.startswith("no splits"): warn(f"{file}: {note}") # a training says it
     if made.left_out:
@@ -104,7 +97,7 @@ def photographs(
 def _open_photographs(language, missing):
     "The collection of the open photographs."
     folder,captions,about = photographs(language)
-    described = _collection_of_pictures(folder, "", missing)
+    described = _collection_of_pictures(folder, "", missing, "photos")
     return Collection(described.features, captions, described.pictures, name="photos", about=about)
 
 def _as_folder(data):
