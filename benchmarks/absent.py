@@ -121,12 +121,12 @@ def main():
     args = p.parse_args()
     warnings.filterwarnings("ignore", "(?s).*captions have no word")
     if args.quick:
-        data,args.sentences = load_data(world="quick").val,3
+        data,args.sentences = load_data("scenes:quick").val,3
         model = untrained_model(data, data.captions.texts)
     else:
         model = load_model(args.model)
         data = load_data(args.data).split(args.split)
-    data = data.select(range(min(len(data), args.images)))
+    data = data[:args.images]
     nouns = {names[0]: {form for name in names for form in (name,plural(name))} for names in NAMES.values()}
     things = nouns
     if args.things: things = {row["thing"]: set(row["words"].split()) for row in csv.DictReader(open(args.things), delimiter="\t")}

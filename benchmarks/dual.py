@@ -45,7 +45,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="a random CLIP on the smallest scenes, looked at in one way")
     parser.add_argument("--results", default="", help="folder of a table in the registry, such as results/dual")
     given = parser.parse_args()
-    data = load_data(world="tiny" if given.quick else "scenes")
+    data = load_data("scenes:tiny" if given.quick else "scenes")
     with tempfile.TemporaryDirectory() as folder:
         if given.quick: table = Result.of(measured(toy_folder("clip", f"{folder}/clip"), data.test, dual=OPTIONS[-1]))
         else:

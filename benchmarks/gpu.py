@@ -162,7 +162,7 @@ def learner_of(size, data, precision, batch_size, folder):
     chosen = recipe("teran-mrsw", scale="coco", **changes)
     seed_everything(0)
     model = Network.build(chosen.network, data.captions.texts)
-    learner = Learner(model, data, data.select(range(4)), chosen.train, folder/"run", DEVICE.type)
+    learner = Learner(model, data, data[:4], chosen.train, folder/"run", DEVICE.type)
     learner.prepared.train()
     return learner
 

@@ -63,7 +63,7 @@ def trainings(data, folder):
 
 def numbers():
     torch.set_num_threads(1)
-    data = load_data("scenes", world="tiny")
+    data = load_data("scenes:tiny")
     found = dict(scenes()) | dict(poolings())
     found["rouge"] = float(rouge_l(data.test.captions).values.astype("float64").sum())
     with tempfile.TemporaryDirectory() as folder:

@@ -29,8 +29,8 @@ PAPERMILL = [sys.executable, "-m", "papermill", "--no-progress-bar"]
 def smallest(notebook):
     "The parameter of a workflow that makes it quick; explore and gallery take the scenes of their run."
     if notebook in ("train", "tour", "compare", "ablations"):
-        return {"scale": "tiny"} | ({"world": "tiny"} if notebook == "tour" else {})
-    return {"evaluate": {"options": {"world": "tiny"}}, "explore": {"data": "scenes"}}.get(notebook, {})
+        return {"scale": "tiny"} | ({"data": "scenes:tiny"} if notebook == "tour" else {})
+    return {"evaluate": {"data": "scenes:tiny"}, "explore": {"data": "scenes"}}.get(notebook, {})
 
 
 def command(notebook, out, **parameters):

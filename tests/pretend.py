@@ -97,7 +97,7 @@ def trained(row, text, output):
     from teran_nb.training.datasets import load_data
     from teran_nb.training.recipe import recipe
     from teran_nb.training.runs import run_folder, train
-    world = load_data("scenes", world="tiny")
+    world = load_data("scenes:tiny")
     todo = recipe(row, "tiny", text=text or None)
     run = train(todo, world, run_folder(output, todo.run_name()))
     return run.folder,run.history.epochs[0]["loss"]
@@ -108,7 +108,7 @@ def asked(folder):
     from teran_nb.model.single_stream import word_relations
     from teran_nb.training.datasets import load_data
     from teran_nb.training.runs import evaluate_runs
-    world = load_data("scenes", world="tiny").test
+    world = load_data("scenes:tiny").test
     result = evaluate_runs(folder, world)
     model = result.model
     image = world[0]

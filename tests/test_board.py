@@ -14,7 +14,7 @@ from teran_nb.training.datasets import load_data
 
 def test_a_stopped_cell_goes_on(tmp_path, monkeypatch):
     "Ctrl-C in the middle of an epoch; the same call goes on, and its numbers are those of a cell that was never stopped."
-    data, cells = load_data(world="tiny"), board(["xtr"], ["sigmoid"], "tiny", epochs=1)
+    data, cells = load_data("scenes:tiny"), board(["xtr"], ["sigmoid"], "tiny", epochs=1)
     learning_rate_at, calls = learner.learning_rate_at, []
 
     def stops(config, step, per_epoch):

@@ -246,7 +246,7 @@ def test_in_a_cell_the_frame_answers_and_hides_the_figure(offline, tmp_path):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     "A gallery site of the tiny world, by a model that was never trained."
-    data, folder = load_data(world="tiny"), tmp_path_factory.mktemp("site")
+    data, folder = load_data("scenes:tiny"), tmp_path_factory.mktemp("site")
     config = recipe(scale="tiny").network
     config = replace(config, regions=replace(config.regions, features=data.test.features.dim))
     torch.manual_seed(0)

@@ -45,7 +45,7 @@ CONSE = """
 import torch, pretend
 from teran_nb import load_data, load_model
 held = pretend.register()
-photos, asked = load_data("photos").select(range(4)), ["a dog", "people on a street"]
+photos, asked = load_data("photos")[:4], ["a dog", "people on a street"]
 want = load_model("conse").similarity(photos, asked)
 with pretend.device():
     model = load_model("conse", "auto")

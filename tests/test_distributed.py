@@ -22,7 +22,7 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 def step(model, rank=0, world=1):
     "Loss and gradients of one batch, or of this process's share of it."
-    data = load_data(world="tiny")
+    data = load_data("scenes:tiny")
     p = recipe(model, "tiny").for_data(data)
     seed_everything(0)
     m = Network.build(p.network, data.train.captions.texts)
@@ -37,7 +37,7 @@ def step(model, rank=0, world=1):
 
 @pytest.mark.slow
 def test_the_first_error_is_shown(tmp_path):
-    data = load_data(world="tiny")
+    data = load_data("scenes:tiny")
     run = tmp_path / "run"
     run.mkdir()
     (run / "last.pt").write_bytes(b"cut off")
@@ -48,7 +48,7 @@ def test_the_first_error_is_shown(tmp_path):
 @pytest.mark.slow
 def test_two_processes_are_recorded_and_write_for_tensorboard(tmp_path):
     pytest.importorskip("tensorboard")
-    run = train(recipe("teran-mrsw", "tiny", epochs=1), load_data(world="tiny"), tmp_path / "run", "cpu", processes=2, tensorboard=True)
+    run = train(recipe("teran-mrsw", "tiny", epochs=1), load_data("scenes:tiny"), tmp_path / "run", "cpu", processes=2, tensorboard=True)
     assert json.loads((run.folder / "environment.json").read_text())["processes"] == 2
     assert list((run.folder / "tensorboard").iterdir())
 
@@ -70,7 +70,7 @@ def test_two_processes_are_one(model, tmp_path):
 
 def encoder():
     "A model that is not trained, of the features of windows."
-    data = load_data(world="tiny")
+    data = load_data("scenes:tiny")
     seed_everything(0)
     config = override(recipe("teran-symm", "tiny").for_data(data).network, {"regions.extractor": ""})
     return Network.build(config, data.train.captions.texts).eval()

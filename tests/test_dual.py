@@ -82,7 +82,7 @@ def test_small_pictures_have_boxes_in_pixels_of_the_features(drawn, clip, tmp_pa
 
 
 def test_the_pictures_of_a_dataset_are_read(drawn, clip, tmp_path):
-    few = drawn.select(range(4))
+    few = drawn[:4]
     pictures = load_data(save_dataset(to_dataset(few), tmp_path / "pictures", captions="captions", ids="image_id", root=few[0].path.parent))
     model = load_model(clip)
     assert np.array_equal(model.encode_images(pictures).whole, model.encode_images(few).whole)
@@ -107,7 +107,7 @@ def test_every_family_explains_a_picture(kind, drawn, tmp_path):
 @pytest.mark.filterwarnings("ignore:.*sentences are longer than")
 def test_a_matching_head_ranks_again(drawn, tmp_path):
     blip = DualEncoder(load_model(toy_folder("blip", tmp_path / "blip")).family)
-    few = drawn.select(range(4))
+    few = drawn[:4]
     first, again = evaluate(blip, few), evaluate(blip, few, rerank=2)
     assert again.result.only.about["rerank"] == 2
     assert (first.sim != again.sim).any()
@@ -195,9 +195,9 @@ def test_evaluate_takes_a_folder_of_transformers(clip, tmp_path):
 @pytest.mark.slow
 def test_gallery_takes_a_folder_of_transformers(clip, tmp_path):
     "By papermill, with options of the model."
-    asked = {"max_queries": 6, "options": {"world": "tiny", "dense": "kk", "phrases": "red kite"}}
+    asked = {"max_queries": 6, "data": "scenes:tiny", "options": {"dense": "kk", "phrases": "red kite"}}
     papermill("gallery", tmp_path / "out.ipynb", run=str(clip), output=str(tmp_path), **asked)
-    world = load_data(world="tiny").test
+    world = load_data("scenes:tiny").test
     pages, figures = pages_of(tmp_path)
     assert not figures and {"index.html", "sentences-1.html", "pictures-1.html"} <= pages.keys()
     assert "do not add up to that score" in pages["index.html"] and sum(text in pages["sentences-1.html"] for text in world.captions.texts) >= 6
@@ -205,7 +205,7 @@ def test_gallery_takes_a_folder_of_transformers(clip, tmp_path):
 
 @pytest.mark.slow
 def test_explore_takes_a_folder_of_transformers(clip, tmp_path):
-    explorer = play("explore", run=str(clip), query="a red kite", output=str(tmp_path), options={"world": "tiny", "regions": "windows"})["shown"][-1]
+    explorer = play("explore", run=str(clip), query="a red kite", output=str(tmp_path), data="scenes:tiny", options={"regions": "windows"})["shown"][-1]
     finder = explorer.finder
     assert len(finder.models["clip"].align(finder.collection[0], "a kite").boxes) == 10 * 16
     sim = load_model(clip).similarity(finder.collection, "a red kite")[:, 0]

@@ -25,7 +25,7 @@ def lab(trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("lab")
     nb = nbformat.read(ROOT / "nbs" / "explore.ipynb", as_version=4)
     cell = next(c for c in nb.cells if "parameters" in c.metadata.get("tags", []))
-    cell.source += f'\nrun = {json.dumps({"one": str(trained), "two": str(trained)})}\ndata = "scenes"\noptions = {{"world": "tiny"}}\ndevice = "cpu"\noutput = {str(folder / "pages")!r}'
+    cell.source += f'\nrun = {json.dumps({"one": str(trained), "two": str(trained)})}\ndata = "scenes:tiny"\ndevice = "cpu"\noutput = {str(folder / "pages")!r}'
     nbformat.write(nb, folder / "explore.ipynb")
     settings = folder / ".settings" / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
     settings.parent.mkdir(parents=True)

@@ -61,14 +61,14 @@ def test_spice_agrees_as_published(rated, tmp_path, monkeypatch):
 
 def test_evaluate_judges_a_model(trained, tmp_path):
     "The workflow takes files of ratings, shows where people and model differ, and saves the numbers."
-    test = load_data("scenes", world="tiny").test
+    test = load_data("scenes:tiny").test
     rows = ["image,sentence,rating"]
     for i, (image_id, own) in enumerate(zip(test.image_ids, test.captions.texts_by_image())):
         other = test.captions.texts[(int(test.captions.rows_of(i)[0]) + 7) % len(test.captions)]
         rows += [f'{image_id},"{own[0]}",4', f'{image_id},"{other}",1']
     (tmp_path / "people.csv").write_text("\n".join(rows))
     done = play("evaluate", run=str(trained), output=str(tmp_path / "ev"),
-                options={"world": "tiny", "pairs": "", "judgements": [str(tmp_path / "people.csv")]})
+                options={"pairs": "", "judgements": [str(tmp_path / "people.csv")]})
     tau = done["agreement_with_people"].metrics["people_tau_c"]
     assert -1 < tau < 1 and any(hasattr(each, "to_html") and each.to_html().count("<img") == 6 for each in done["shown"])
     saved = json.loads((tmp_path / "ev" / "results.json").read_text(encoding="utf8"))["lines"]

@@ -79,7 +79,7 @@ def test_every_command_can_be_typed():
         for row in [*typed.get("rows", ()), *typed.get("models", ()), *typed.get("varied", ())]:
             assert row in recipe_names(), command
         trains = words[1] in ("nbs/train.ipynb", "nbs/compare.ipynb", "nbs/ablations.ipynb")
-        fields = ({k: v for k, v in typed.get("options", {}).items() if k not in ("world", "epochs")} if trains else {}) | {name: values[0] for name, values in typed.get("grid", {}).items()}
+        fields = ({k: v for k, v in typed.get("options", {}).items() if k != "epochs"} if trains else {}) | {name: values[0] for name, values in typed.get("grid", {}).items()}
         fields |= {name: None for varied in typed.get("varied", {}).values() for names in varied for name in names.split(", ")}
         of_scale = recipe(scale=typed["scale"]) if "scale" in typed else recipe()
         for field, value in fields.items():
@@ -155,7 +155,7 @@ def changed(results, **about):
 
 
 def test_a_run_is_entered(tmp_path):
-    data = load_data(world="tiny")
+    data = load_data("scenes:tiny")
     whole = data_fingerprint(data)
     assert len(whole) == 16 != data_fingerprint(data.test)
     run = read_measured([toy_run(tmp_path / "runs/tiny-teran-mrsw-seed0", data)])
@@ -286,7 +286,7 @@ def test_enter_show_and_check(tmp_path):
 def test_minimal_pairs_without_context(tmp_path, monkeypatch):
     "A row, its words alone, its regions alone, and both; a line may have a label of its own, and ensembles are left out."
     monkeypatch.setattr(processes, "git_commit_hash", lambda: "2adcbd9")  # a number of changed files is not entered
-    data = load_data(world="tiny")
+    data = load_data("scenes:tiny")
     results = compare(paper_rows(["tern-mrsw-test", "teran-mrsw-ens"], "tiny", epochs=1), data, [0], tmp_path / "runs")
     alone = without_contexts(results, data)
     assert list(alone.lines) == ["tern-mrsw-test" + bag for bag in ("", "-words-alone", "-regions-alone", "-both-alone")]

@@ -76,7 +76,7 @@ def published(tmp_path_factory):
     "A random model of the published code, its checkpoint, its tokenizer, and pictures."
     folder = tmp_path_factory.mktemp("uniter")
     torch.manual_seed(0)
-    tokenizer = make_tokenizer([*TEXTS, *load_data("scenes", world="tiny").train.captions.texts])
+    tokenizer = make_tokenizer([*TEXTS, *load_data("scenes:tiny").train.captions.texts])
     c = BertConfig(vocab_size=len(tokenizer), hidden_size=128, num_hidden_layers=3, num_attention_heads=2, intermediate_size=160,
                    max_position_embeddings=64, attn_implementation="eager")
     tokenizer.save_pretrained(folder / "tokenizer")
@@ -145,13 +145,13 @@ def test_scores_and_attention_are_those_of_the_published_code(published):
 def test_everything_that_reads_a_joint_head(published, tmp_path):
     "Evaluate with ISDa, draw relations, rank again what another model found."
     folder, _, tokenizer = published
-    dataset = load_data("scenes", world="tiny")
+    dataset = load_data("scenes:tiny")
     features = dataset.features.dim
     torch.manual_seed(1)
     c = BertConfig.from_pretrained(folder / "tokenizer", num_hidden_layers=1)
     torch.save(PublishedRetrieval(c, features).state_dict(), tmp_path / "uniter.pt")
     model = load_model(tmp_path / "uniter.pt", text=str(folder / "tokenizer"))
-    test = dataset.test.select(range(6))
+    test = dataset.test[:6]
     result = evaluate(model, test)
     assert {"t2i_r1", "isda"} <= result.metrics.keys()
     image = test[0]
@@ -179,11 +179,11 @@ class Interrupted:
 def test_fine_tuning_by_the_preset_of_iais(published, tmp_path):
     "UNITER, mined negatives, AdamW and linear decay: stopped within an epoch and resumed, the same digits; what is saved opens as UNITER."
     folder, _, tokenizer = published
-    dataset, source = load_data("scenes", world="tiny"), tmp_path / "uniter.pt"
+    dataset, source = load_data("scenes:tiny"), tmp_path / "uniter.pt"
     rows = []
     for split, n in {"train": 12, "val": 4, "test": 2}.items():
         rows += np.flatnonzero(np.array(dataset.captions.splits) == split)[:n].tolist()
-    dataset = dataset.select(rows)
+    dataset = dataset[rows]
     torch.manual_seed(1)
     c = BertConfig.from_pretrained(folder / "tokenizer", num_hidden_layers=1)
     torch.save(PublishedRetrieval(c, dataset.features.dim).state_dict(), source)

@@ -150,7 +150,7 @@ def test_compare_varies_a_field(tmp_path):
 @pytest.mark.slow
 def test_ablations_fill_every_row(tmp_path):
     "All rows of the papers' tables; a second call reads what the first one trained, and adds a seed."
-    about = {"rows": ["tern", "tern-mrsw-test", "teran-mrsw", "teran-mrsw-ens"], "epochs": 1, "options": {"world": "tiny"}, "scale": "scenes", "grid": {"learning_rate": [0.0001, 0.003]}, "output": str(tmp_path)}
+    about = {"rows": ["tern", "tern-mrsw-test", "teran-mrsw", "teran-mrsw-ens"], "epochs": 1, "data": "scenes:tiny", "scale": "scenes", "grid": {"learning_rate": [0.0001, 0.003]}, "output": str(tmp_path)}
     papermill("ablations", tmp_path / "out.ipynb", **about)
     first = json.loads((tmp_path / "ablations.json").read_text())["lines"]
     assert list(first) == about["rows"] and first["teran-mrsw-ens"][0]["about"]["models"] == "ensemble of 2"
@@ -167,7 +167,7 @@ def test_ablations_fill_every_row(tmp_path):
 @pytest.mark.slow
 def test_a_row_begins_with_another(tmp_path):
     "The pretraining that a row begins with is trained first, once, by the same call; the run of the row keeps where it began."
-    world, row = load_data(world="tiny"), "iais-singular-pretrained"
+    world, row = load_data("scenes:tiny"), "iais-singular-pretrained"
     rows = paper_rows([row], "tiny", epochs=1)
     first = compare(rows, world, [0], tmp_path)
     weights = tmp_path / "tiny-single-stream-pretraining-seed0/model/model.safetensors"
@@ -311,7 +311,7 @@ def test_a_store_without_boxes(tmp_path):
     ({"model": "clip"}, "unknown model 'clip'; known are tern"), ({"scale": "huge"}, "unknown scale 'huge'; known are coco"),
     ({"data": "nowhere"}, "there is no folder .*nowhere"), ({"options": {"precision": "int8"}}, "not 'fp32', 'bf16' or 'fp16'"), ({"resume": "nothing"}, "nothing to resume"),
     ({"device": "tpu"}, "known are auto, cpu, cuda"), ({"options": {"protocol": "1k"}}, "known are Flickr30k 1K"),
-    ({"options": {"world": "tiny", "relevance": {"test": {"spice": "nowhere.npy"}}}}, "no spice relevance of the test split")])
+    ({"data": "scenes:tiny", "options": {"relevance": {"test": {"spice": "nowhere.npy"}}}}, "no spice relevance of the test split")])
 def test_a_wrong_parameter_is_answered_with_the_right_ones(tmp_path, parameters, says):
     with pytest.raises((ValueError, FileNotFoundError), match=says):
         play("train", **({"output": str(tmp_path)} | parameters))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PICTURE_SUFFIXES', 'Link', 'is_link', 'is_sentence', 'some_names', 'split_name', 'Captions', 'image_name',
-           'id_by_pattern', 'NameIndex', 'read_names']
+           'id_by_pattern', 'NameIndex', 'read_names', 'match_captions']
 
 # %% ../../nbs/data/00_captions.ipynb #b9574b3e
 import json, re, unicodedata
@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from fastcore.basics import patch
 
-from ..core.config import one_of
+from ..core.config import one_of, warn
 from ..core.files import atomic, read_text, user_path
 from ..core.show import MarkdownRepr, escape_markdown, markdown_table
 
@@ -349,6 +349,33 @@ def read_names(
         raise ValueError(f"{path} has {len(names)} names for {images} images; write one for each image, or each of them "
                          "the same number of times in a row")
     return names[::copies]
+
+# %% ../../nbs/data/00_captions.ipynb #b2b4aed2
+def match_captions(
+    captions:Captions, # Captions of images
+    image_ids:Iterable[str], # Images that have features or pictures
+    missing:str="refuse", # Captioned images that are not among them: `refuse`, or `drop` them with a warning
+    what:str="features", # What those images have, for the error
+) -> Captions: # Captions of images that are among them
+    "Keep the captions of available images, which get the names that these have there."
+    one_of(missing, ("refuse","drop"), "value of missing")
+    available = set(image_ids)
+    if not captions.image_ids:
+        raise ValueError("there are no images and no captions of any; give at least one image")
+    captions = captions.renamed(available)
+    captioned = captions.image_ids
+    indices = [i for i,image_id in enumerate(captioned) if image_id in available]
+    if not indices:
+        raise ValueError(f"{what} and captions share no image: the captions name images such as {captioned[0][:100]!r}, "
+                         f"{what} are there of {min(available, default='none')[:100]!r}")
+    if len(indices) == len(captioned): return captions
+    lacking = [image_id[:100] for image_id in captioned if image_id not in available]
+    problem = f"have captions and no {what}, such as {', '.join(lacking[:3])}"
+    if missing == "refuse":
+        raise ValueError(f"{len(lacking):,} images {problem}; missing='drop' leaves them out, in a workflow "
+                         "-y 'options: {missing: drop}'")
+    warn(f"left out {len(lacking):,} images that {problem}")
+    return captions.select(indices)
 
 # %% ../../nbs/data/00_captions.ipynb #5834cde6
 def _to_karpathy(captions):

@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['UNREAD_SUFFIXES', 'MAX_PIXELS', 'sample_picture', 'path_within', 'open_image', 'find_pictures', 'to_rgb', 'upright',
-           'read_picture', 'picture_size', 'read_tags']
+           'read_picture', 'picture_size', 'read_tags', 'Pictures']
 
 # %% ../../nbs/data/01_pictures.ipynb #718c3975
 import io, math, os, threading, warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -247,3 +248,52 @@ def read_tags(
         with open_image(path) as picture: tags = picture.getexif()
         return {**tags, **tags.get_ifd(0x8769)}
     except Exception: return {} # decoders raise any error on damaged tags
+
+# %% ../../nbs/data/01_pictures.ipynb #303ffc09
+@lru_cache(64)
+def _files_by_stem(folder, changed):
+    "Picture files of a folder, as it was when it was last changed, by their names without ending."
+    pictures = [path for path in folder.iterdir() if path.suffix.lower() in PICTURE_SUFFIXES]
+    pictures.sort(reverse=True) # so that of several the first in alphabetical order stays, as in `find_pictures`
+    return {path.name[:-len(path.suffix)]: path for path in pictures}
+
+def _existing(path, folder=None):
+    "`path` where it is a file, which links must not lead out of `folder`; else None."
+    try:
+        inside = folder is None or path.resolve().is_relative_to(folder.resolve())
+        return path if inside and path.is_file() else None
+    except OSError as e:
+        if isinstance(e, PermissionError): raise
+        return None # the name is longer than a file's may be
+
+# %% ../../nbs/data/01_pictures.ipynb #545b993f
+@dataclass(frozen=True)
+class Pictures:
+    "Where the pictures of images are."
+    folder:Path|None=None # Folder with `<image id>.jpg` and the like, where there is one
+    files:dict|None=None # Image ids and files in `folder`, where the files have other names
+    small:Path|None=None # Folder with a small version of each, `<image id>.jpg`, where there is one
+
+    def path(self,
+        image_id:str, # Name of the image
+        small:bool=False, # Prefer the small version
+    ) -> Path|None: # The picture, or its other version where the preferred one is missing; None where both are
+        "The file of an image."
+        if small: return self._small(image_id) or self._full(image_id)
+        return self._full(image_id) or self._small(image_id)
+
+    def _full(self, image_id):
+        if self.folder is None: return None
+        if self.files is not None:
+            path = path_within(self.folder, self.files[image_id]) if image_id in self.files else None
+            is_picture = path is not None and path.suffix.lower() in PICTURE_SUFFIXES # never any other file of the disk
+            return _existing(path) if is_picture else None
+        stem = path_within(self.folder, image_id)
+        if stem is None: return None
+        try: path = _files_by_stem(stem.parent, stem.parent.stat().st_mtime_ns).get(stem.name)
+        except (FileNotFoundError, NotADirectoryError): return None
+        return path and _existing(path, self.folder)
+
+    def _small(self, image_id):
+        path = path_within(self.small, f"{image_id}.jpg") if self.small else None
+        return _existing(path, self.small) if path else None

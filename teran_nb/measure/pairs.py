@@ -24,8 +24,8 @@ from ..core.config import checked
 from ..core.show import MarkdownRepr, markdown_table, progress
 from ..core.files import project_path, read_json, read_json_lines, user_path
 from ..data.captions import PICTURE_SUFFIXES
-from ..data.pictures import path_within, read_picture
-from ..data.collection import Collection, Image, Pictures, as_sentences, region_counts
+from ..data.pictures import Pictures, path_within, read_picture
+from ..data.collection import Collection, Image, as_sentences, region_counts
 from ..data.words import matching_words
 from ..scenes.minimal_pairs import MinimalPair, MinimalPairs, is_drawn, scene_pairs
 from ..model.encoded import CaptionWords, Encoded

@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from ..core.config import one_of, warn
-from ..core.files import home, is_builtin, project_path, require_space, user_path, write_json
+from ..core.files import is_builtin, project_path, write_json
 from ..data.collection import Collection
 from ..data.features import Regions
 from ..data.words import STOP_WORDS
 from ..scenes.scenes import example_pictures
 from ..photos.detectors import EVERYDAY_THINGS
 from ..photos.extractors import build_extractor
-from ..photos.prepare import Prepared, Sources, prepare, sources_digest
+from ..photos.prepare import Prepared, prepare_pictures
 from ..model.encoded import Encoded
 from ..model.encoder import Encoder
 from ..model.saving import encoding_key, load_or_encode
@@ -65,15 +65,13 @@ def prepare_own(
         regions_by = next((each for each in found if each.name == names[0]), found[0])
     sample = Regions("sample", np.zeros((1,regions_by.dim), np.float32), None, None, extractor=regions_by.name)
     for model in readers: model.require_regions(sample)
-    about,name = None,user_path(str(pictures)).resolve().name or "pictures"
-    if is_builtin(pictures, "example"): pictures = example_pictures()
-    if is_builtin(pictures, "photos"): pictures,_,about = photographs()
-    sources = Sources(str(pictures))
-    place = project_path(output) if output else home()/"mine"
-    require_space(place)
-    folder = place/sources_digest(sources, regions_by)/name # the name is the title of what is made of it
-    prepared = prepare(sources, folder, regions_by, device=device, show_progress_bar=show_progress_bar)
-    if about: write_json(folder/"about.json", about)
+    about,name = None,""
+    if is_builtin(pictures, "example"): pictures,name = example_pictures(),"example"
+    elif is_builtin(pictures, "photos"):
+        name = "photos"
+        pictures,_,about = photographs()
+    prepared = prepare_pictures(pictures, regions_by, place=output, name=name, device=device, show_progress_bar=show_progress_bar)
+    if about: write_json(prepared.folder/"about.json", about)
     return prepared
 
 # %% ../../nbs/search/07_own_pictures.ipynb #32348ae0

@@ -6,13 +6,11 @@
 __all__ = ['WORLDS', 'data_description', 'photographs', 'load_data', 'scene_relevance']
 
 # %% ../../nbs/training/03_datasets.ipynb #58910691
-import re, warnings
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..core.files import digest, home, is_builtin, project_path, read_json
+from ..core.files import is_builtin, project_path, read_json
 from ..core.config import checked, one_of, warn
 from ..data.captions import Captions
 from ..data.pictures import find_pictures
@@ -21,7 +19,7 @@ from ..data.features import Features
 from ..data.collection import Collection, join_collections
 from ..data.hf_datasets import save_dataset
 from ..scenes.scenes import scene_collection
-from ..photos.prepare import Sources, prepare, sources_digest
+from ..photos.prepare import prepare_pictures
 from ..measure.relevance import relevances_of
 
 # %% ../../nbs/training/03_datasets.ipynb #bd3d5234
@@ -30,13 +28,20 @@ WORLDS = { # Numbers of train, val and test scenes, and the seed
     "quick": {"counts": (400,100,100), "seed": 2},
     "scenes": {"counts": (2000,250,250), "seed": 0}}
 
+def _kind_of(data, name):
+    "What follows the name of data of this library, such as `tiny` in `scenes:tiny`; None of other data."
+    if isinstance(data, str) and data.startswith(f"{name}:"): return data.removeprefix(f"{name}:")
+    return "" if is_builtin(data, name) else None
+
 def data_description(
     data:str|list="scenes", # As in `load_data`
     captions:str="", # As in `load_data`
-    world:str="scenes", # As in `load_data`
 ) -> dict: # Plain values, without a path
     "The name of a data set, without its path; opens nothing."
-    if data == "scenes": return {"data": "scenes", "world": one_of(world, WORLDS, "world"), "seed": WORLDS[world]["seed"]}
+    world = _kind_of(data, "scenes")
+    if world is not None:
+        world = one_of(world or "scenes", WORLDS, "world")
+        return {"data": "scenes", "world": world, "seed": WORLDS[world]["seed"]}
     folders = data if isinstance(data, (list,tuple)) else [data]
     named = {"data": "+".join(project_path(folder).resolve().name for folder in folders)}
     return named | {"captions": Path(captions).name} if captions else named
@@ -50,15 +55,10 @@ def _require_pictures(path):
     try: find_pictures(path, "skip", {})
     except ValueError as e: raise FileNotFoundError(f"{path} is no collection: features/manifest.json is not there; {e}") from None
 
-def _collection_of_pictures(path, captions, missing):
-    "The collection of a folder of pictures; it is made at first use."
+def _collection_of_pictures(path, captions, missing, name=""):
+    "The collection of a folder of pictures; their features are made at first use."
     _require_pictures(path)
-    captions = captions or str(captions_beside(path) or "")
-    sources = Sources(path, captions, extractor="windows:efficientnet-lite2", missing=missing)
-    key = digest([sources_digest(replace(sources, captions="")),captions])[:16] # a corrected caption keeps the features
-    with warnings.catch_warnings():
-        if captions: warnings.filterwarnings("ignore", f"{re.escape(Path(captions).name)}: ") # these are its notes
-        made = prepare(sources, home()/"collections"/key/path.name)
+    made = prepare_pictures(path, "windows:efficientnet-lite2", captions or captions_beside(path) or "", name=name, missing=missing)
     for file,note in made.manifest["notes"]:
         if not note.startswith("no splits"): warn(f"{file}: {note}") # a training says it
     if made.left_out:
@@ -97,7 +97,7 @@ def photographs(
 def _open_photographs(language, missing):
     "The collection of the open photographs."
     folder,captions,about = photographs(language)
-    described = _collection_of_pictures(folder, "", missing)
+    described = _collection_of_pictures(folder, "", missing, "photos")
     return Collection(described.features, captions, described.pictures, name="photos", about=about)
 
 def _as_folder(data):
@@ -107,9 +107,8 @@ def _as_folder(data):
     return str(save_dataset(data))
 
 def load_data(
-    data:Any="scenes", # `scenes`; `photos`, `photos:de`; a folder of a collection, features or pictures; a dataset; a list of these
+    data:Any="scenes", # `scenes` or `photos`, also `scenes:tiny`, `photos:de`; a folder; a dataset; a list of these
     captions:str="", # A captions file, for features or pictures
-    world:str="scenes", # How many scenes are drawn, a name in `WORLDS`
     missing:str="refuse", # Images with captions and without features: `refuse` or `drop`
     relevance:dict|None=None, # Other relevances by split and kind, such as `{"test": {"spice": "spice_test.npy"}}`
 ) -> Collection: # With the splits `train`, `val` and `test`, where the captions name them
@@ -120,12 +119,14 @@ def load_data(
     if several and captions: raise ValueError(f"several data have captions of their own; leave {captions} out")
     relevance = checked(relevance or {}, dict[str,dict[str,str]], "relevance",
                         "name files by split and kind: {'test': {'spice': 'file.npy'}}")
-    if is_builtin(data, "scenes"):
+    description = data_description(data, captions)
+    language = _kind_of(data, "photos")
+    if "world" in description:
         if captions: raise ValueError(f"scenes have captions of their own; leave {captions} out, or name a feature store")
-        collection = scene_collection(**WORLDS[one_of(world, WORLDS, "world")])
-    elif str(data).startswith("photos:") or is_builtin(data, "photos"):
+        collection = scene_collection(**WORLDS[description["world"]])
+    elif language is not None:
         if captions: raise ValueError(f"photos have captions of their own; leave {captions} out; a language is named by photos:de")
-        collection = _open_photographs(data.partition(":")[2], missing)
+        collection = _open_photographs(language, missing)
     elif several: collection = join_collections([load_data(each, missing=missing) for each in data])
     elif not path.exists():
         raise FileNotFoundError(f"there is no folder {path}; the workflow prepare makes one of pictures or features, "
@@ -138,8 +139,8 @@ def load_data(
         collection = Collection.open(path, missing)
     else: collection = _collection_of_pictures(path, captions, missing)
     collection.features.verify()
-    collection.description = data_description(data, captions, world)
-    collection.source = {"data": data, "captions": str(captions), "world": world, "missing": missing, "relevance": relevance}
+    collection.description = description
+    collection.source = {"data": data, "captions": str(captions), "missing": missing, "relevance": relevance}
     for split in relevance: relevances_of(collection, split) # a wrong file or a missing Java is found now
     return collection
 
@@ -147,8 +148,8 @@ def load_data(
 _TUPLES = "data/spice/scenes-test.jsonl.gz"
 
 def scene_relevance(
-    world:str="scenes", # As in `load_data`
+    data:str|list="scenes", # As in `load_data`
 ) -> dict: # As `relevance` of `load_data`
     "SPICE of the drawn test scenes, where its tuples are at hand."
-    has_tuples = world == "scenes" and project_path(_TUPLES).is_file()
+    has_tuples = data_description(data).get("world") == "scenes" and project_path(_TUPLES).is_file()
     return {"test": {"spice": _TUPLES}} if has_tuples else {}

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from ..core.config import OWN_PARTS, check, one_of
-from ..core.files import project_path, require_space, user_path
+from ..core.files import is_builtin, project_path, require_space, user_path
 from ..core.processes import pick_device
 from ..model.alignment import POOLINGS
 from ..measure.retrieval import PROTOCOLS
@@ -72,8 +72,8 @@ def require_known_parameters(
         if value is not ... and defined[name] is not ...: _require_type(name, value, defined[name])
 
 # %% ../../nbs/training/06_parameters.ipynb #52bfb071
-_TAKES = {"data": ("captions","world","missing","relevance"), "training": ("processes","tensorboard"), "testing": ("protocol",)}
-_TAKES_OF_TESTS = {"data": ("captions","world","missing","relevance"), "testing": ("protocol","row","text","rerank"),
+_TAKES = {"data": ("captions","missing","relevance"), "training": ("processes","tensorboard"), "testing": ("protocol",)}
+_TAKES_OF_TESTS = {"data": ("captions","missing","relevance"), "testing": ("protocol","row","text","rerank"),
                    "ndcg": ("gains","i2t_queries"), "grounding": ("word_pooling","heat_threshold"),
                    "phrases": ("phrases","pixels","bad"), "pairs": ("pairs","pictures"),
                    "judgements": ("judgements",)}
@@ -102,7 +102,7 @@ def check_parameters(
     device:str="auto", # `auto`, `cpu` or `cuda`
     output:str|Path="runs", # Folder that will be written to
     resume:str="", # Name or folder of a run to continue
-    data:str|list="scenes", # As in `load_data`, which a run that is continued must have been given too
+    data:str|list="", # As in `load_data`, empty where none are opened; a run that is continued must have the same
     pictures:str|Path="", # Folder of pictures that is searched, in which `output` must not be; or a name, as in `prepare_own`
 ) -> SimpleNamespace: # The options: `data`, `training`, `testing`, `ndcg`, `grounding`, `phrases`, `pairs`, `judgements` and `others`
     "Refuse what a workflow cannot do before it begins, and give each option to the function that takes it."
@@ -123,9 +123,11 @@ def check_parameters(
     for part,names in (_TAKES_OF_TESTS if run else _TAKES).items():
         given[part] = {name: options.pop(name) for name in names if name in options}
     if protocol := given["testing"].get("protocol"): one_of(protocol, PROTOCOLS, "protocol")
-    world = _trained_world(runs[0]) if run else scale if scale in WORLDS else "scenes"
-    given["data"] = {"world": world} | given["data"]
+    if is_builtin(data, "scenes"):
+        world = _trained_world(runs[0]) if run else scale if scale in WORLDS else "scenes"
+        data = f"scenes:{world}"
+    given["data"]["data"] = data
     if resume:
-        now = {name: value for name,value in given["data"].items() if name in ("captions","world")}
-        require_same_run(Run(run_folder(output, resume=resume)), data=data_description(data, **now))
+        description = data_description(data, given["data"].get("captions", ""))
+        require_same_run(Run(run_folder(output, resume=resume)), data=description)
     return SimpleNamespace(**given, others=options)

@@ -405,7 +405,7 @@ def training_data(self:Run) -> Collection: # Drawn scenes are drawn again; of ot
     "What the run was trained on."
     if self.data is not None: return self.data
     described = self.saved["data"]
-    if described["data"] == "scenes": return load_data(world=described["world"])
+    if described["data"] == "scenes": return load_data(f"scenes:{described['world']}")
     raise ValueError(f"{self.folder} does not know where its data {described['data']} lie; give them, as load_data opens them")
 
 @patch
