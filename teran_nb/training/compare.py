@@ -8,6 +8,7 @@ __all__ = ['Line', 'paper_rows', 'sweep', 'board', 'lines_of', 'tune', 'compare'
 
 # %% ../../nbs/training/05_compare.ipynb #7b876376
 import itertools, math
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -18,8 +19,10 @@ from ..core.files import digest, file_stamps, project_path
 from ..core.config import one_of
 from ..data.collection import Collection, Image
 from ..scenes.minimal_pairs import is_drawn, scene_pairs
+from ..core.packed import Packed, toy_sets
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
+from ..model.similarity import similarity
 from ..model.single_stream import WordRelations, word_relations
 from ..measure.relevance import relevances_of
 from ..measure.results import Measured, Result, registered_metrics
@@ -70,6 +73,14 @@ _BOARD_LOSSES = { # Names in the table for several fields of the training; other
     "triplet-all": {"loss": "triplet", "negatives": "all"},
     "triplet-hardest": {"loss": "triplet", "negatives": "hardest"}}
 
+def _grows_with_length(pooling):
+    "Whether a pair scores about twice as high when its words, or its regions, are given twice, as a sum of cosines does."
+    def twice(side): return Packed(side.values.repeat(2, 1), [0,2*len(side.values)])
+    regions,words = (Packed(side.values.abs(), side.offsets) for side in (toy_sets([3], 8),toy_sets([4], 8, seed=1)))
+    pairs = (regions,words),(twice(regions),words),(regions,twice(words))
+    once,*longer = [similarity(*pair, pooling).item() for pair in pairs]
+    return max(longer) > 1.5*once
+
 def board(
     rankers:Iterable[str]=_BOARD_RANKERS, # Poolings and heads; all of `_BOARD_RANKERS` when empty
     losses:Iterable[str]=("triplet-all","infonce","sigmoid"), # Names in `_BOARD_LOSSES` or in `LOSSES`
@@ -82,9 +93,7 @@ def board(
         one_of(loss, dict.fromkeys([*_BOARD_LOSSES,*LOSSES]), "loss", registered=True)
         made = recipe("teran-mrsw", scale, **overrides).change(ranker=ranker, **_BOARD_LOSSES.get(loss, {"loss": loss}))
         first_scale = LOSSES[made.train.loss].learned.get("scale")
-        rule = POOLINGS.get(ranker)
-        sums_cosines = rule is not None and bool(rule.sum_over) and not rule.means
-        if first_scale and sums_cosines: made = made.change(logit_scale=.1*first_scale)
+        if first_scale and ranker in POOLINGS and _grows_with_length(ranker): made = made.change(logit_scale=.1*first_scale)
         if made.train.loss == "sigmoid": made = made.change(logit_bias=-math.log(made.train.batch_size - 1))
         lines.append(Line(f"{ranker}-{loss}", made, {"ranker": ranker, "loss": loss}))
     return lines
@@ -196,9 +205,13 @@ def compare(
     device:str="auto", # `auto`, `cpu` or `cuda`
 ) -> Result: # On the test split, a line for each; `about(line, "run")` are the folders
     "Train and test several recipes with several seeds; finished runs are read, not repeated."
-    lines = [each if isinstance(each, Line) else Line(each.name, each) for each in recipes]
+    recipes = list(recipes)
+    names = Counter(each.name for each in recipes if isinstance(each, Recipe))
+    def line_of(recipe): return Line(f"{recipe.name}, {recipe.changed}" if names[recipe.name] > 1 and recipe.changed else recipe.name, recipe)
+    lines = [each if isinstance(each, Line) else line_of(each) for each in recipes]
     seeds = list(dict.fromkeys(seeds))
-    if len({line.label for line in lines}) < len(lines): raise ValueError("two lines have one name; give each a `Line` with a label of its own")
+    label,count = Counter(line.label for line in lines).most_common(1)[0] if lines else ("",0)
+    if count > 1: raise ValueError(f"two lines are called {label!r}; give each a name of its own, as Line('mine', recipe)")
     _require_own_folders(lines)
     members = max((line.recipe.members for line in lines), default=1)
     if grid and any(seed <= _GRID_SEED < seed + members for seed in seeds):
