@@ -26,7 +26,7 @@ from ..core.show import progress
 from ..core.files import user_path
 from ..core.packed import Packed
 from ..data.collection import Collection, Image, Images, Sentences, as_images, as_sentences, numbered_name
-from ..data.pictures import PICTURE_SUFFIXES, find_pictures, read_tags
+from ..data.pictures import find_pictures, read_tags
 from ..model.alignment import POOLINGS
 from ..model.encoded import Alignment, Encoded
 from ..model.encoder import Encoder, EncoderInfo, require_rerank
@@ -37,7 +37,7 @@ from .backends import Layout, MemoryBackend, RESERVED, Request, StoredImage, pla
 from .qdrant import open_edge
 from .server import ServerBackend
 from .presence import Presence, best_count, fit_presence, judged_words, summed_words
-from .answers import Answers, Hits, Question, as_caption, mix_captions, split_without
+from .answers import Answers, Asked, Hits, Question, as_question, encode_asked
 
 # %% ../../nbs/search/06_index.ipynb #0e46a257
 class Index:
@@ -516,49 +516,18 @@ def _why_none(self:Index, question, where, conditions):
 
 # %% ../../nbs/search/06_index.ipynb #9605c2af
 @patch
-def _captions(self:Index, sentences):
-    "Sentences encoded, on the CPU in single precision."
-    captions = sentences
-    if not isinstance(sentences, Encoded):
-        if self.model is None:
-            raise TypeError("this index was opened without a model, so it is asked by encoded sentences, "
-                            f"not by {type(sentences).__name__}; give `model.encode_captions([...])`")
-        if isinstance(sentences, Image): captions = as_caption(self.model.encode_images([sentences]))
-        else: captions = self.model.encode_captions([sentences] if isinstance(sentences, str) else sentences)
-    captions = captions.to("cpu")
-    whole = F.normalize(captions.whole.float(), dim=-1)
+def _captions(self:Index, asked):
+    "What is asked as captions, on the CPU in single precision."
+    captions = encode_asked(self.model, asked).to("cpu")
     if self.layout and captions.parts.dim != self.layout.dim:
         raise ValueError(f"the index holds vectors of {self.layout.dim} dimensions, "
                          f"the words have {captions.parts.dim}; encode both with the same model")
-    return replace(captions, parts=captions.parts.to("cpu", torch.float32), whole=whole)
-
-_WITHOUT = .5 # Weight of what `without` names: with 1, its score reorders images that lack it anyway
-
-def _as_asked(given):
-    "A picture as an `Image`, other questions as they are; several sentences, and text that names a picture file, are refused (ValueError)."
-    if isinstance(given, (Path,PIL.Image.Image)): return as_images(given)[0]
-    if isinstance(given, Encoded) and len(given) != 1:
-        raise ValueError(f"a search takes one sentence, not {len(given)} encoded ones; give one row, or all to `ask(model, index, sentences)`")
-    if isinstance(given, str) and Path(given).suffix.lower() in PICTURE_SUFFIXES and user_path(given).is_file():
-        raise ValueError(f"{given!r} is a file, which would be read as a sentence; search by the picture: index.search(Path({given!r}))")
-    return given
+    return replace(captions, parts=captions.parts.to("cpu", torch.float32), whole=F.normalize(captions.whole.float(), dim=-1))
 
 @patch
-def _question(self:Index, asked, without, pooling):
-    "What is asked, and what should not be shown, each as one caption."
-    weighted = asked.items() if isinstance(asked, Mapping) else [(asked,1)]
-    weights = {_as_asked(each): weight for each,weight in weighted}
-    if not isinstance(without, str) or without: weights[_as_asked(without)] = -_WITHOUT
-    weighted = [(self._captions(each), weight) for each,weight in weights.items()]
-    wanted = [(caption,weight) for caption,weight in weighted if weight > 0]
-    unwanted = [(caption,-weight) for caption,weight in weighted if weight < 0]
-    if not wanted: raise ValueError("nothing is asked for, only what should not be shown; name something that should be")
-    count = summed_words([caption for caption,_ in wanted], pooling or self.pooling)
-    is_alone = len(weights) == 1 and not isinstance(asked, Mapping)
-    caption = wanted[0][0] if is_alone else mix_captions(wanted, count)
-    has_words = len(caption.words) and len(caption.parts.values) and not any(isinstance(each, Image) for each in weights)
-    return Question(caption, mix_captions(unwanted, count) if unwanted else None, pooling, sum(weight for _,weight in wanted),
-                     bool(has_words) and not pooling)
+def _refresh(self:Index):
+    "Read again what another process may have changed a minute ago."
+    self.backend.refresh(_OLD if self.layout else 0)
 
 # %% ../../nbs/search/06_index.ipynb #71fb21b5
 @patch
@@ -661,32 +630,34 @@ _OLD = 60 # Seconds after which a search reads again what another process may ha
 
 @patch
 def search(self:Index,
-    sentence:str|Encoded|Image|Path|PIL.Image.Image|Mapping, # A sentence or a picture; several of them with the weight of each
+    sentence:Asked, # A sentence or a picture; several of them with the weight of each
     top:int=10, # Images of the answer; 0: `compared` images, by the engine's own scores
     where:Mapping|None=None, # Columns and what they must hold: a value, a list of values, or a range `(least, most)`
     pooling:str="", # Ranks by the alignment pooled so; by the model's own score when empty
     rerank:int=0, # Images that a cross-encoder scores itself, at least `top`
-    without:str|Encoded|Image|Path|PIL.Image.Image="", # What the images should not show, like a weight of -0.5
+    without:Asked="", # What the images should not show, like a weight of -0.5
 ) -> Hits:
     "The best images of a sentence; equal ones in the order in which they were added."
-    if not isinstance(sentence, (str,Encoded,Image,Path,PIL.Image.Image,Mapping)):
+    if not isinstance(sentence, Asked):
         raise TypeError(f"an index is searched by one sentence, not by {type(sentence).__name__}; `ask(model, index, "
                         "sentences)` takes several, and a picture is an Image, a Path, or a picture of Pillow")
     _check_top(top)
-    self.backend.refresh(_OLD if self.layout else 0)
-    reads_pairs = self._reads_pairs(top, pooling, rerank)
+    self._refresh()
+    question = as_question(sentence, without, self._captions, pooling, self.pooling)
+    return self._answer(question, top, rerank, where)
+
+@patch
+def _answer(self:Index, question, top, rerank, where=None):
+    "The hits of a question."
+    reads_pairs = self._reads_pairs(top, question.pooling, rerank)
     conditions = self._conditions(where)
-    question = self._question(sentence, without, pooling)
     is_possible = self.layout is not None and all(conditions.values())
     images = self._ranked(question, top, rerank, reads_pairs, conditions) if is_possible else []
     if not images: return Hits([], [], note=self._why_none(question, where, conditions))
     known = {image.image_id: image for image in images} if top else {}
-    wanted,other = split_without(question.caption.names[0])
-    notes = [f"To leave out what shows it: search({wanted!r}, without={other!r})" if other else ""]
-    if self.model and question.is_judged: notes.append(self.model.words_warning(question.caption.words[0].texts))
     judge = partial(self._judged, question, where) if self.presence and question.is_judged else None
     return Hits([image.image_id for image in images], [image.score for image in images], partial(self._row, known),
-                partial(_align, self.model, question.caption, pooling, self.pooling), self.presence, " ".join(filter(None, notes)), judge)
+                partial(_align, self.model, question.caption, question.pooling, self.pooling), self.presence, question.note(self.model), judge)
 
 # %% ../../nbs/search/06_index.ipynb #b4f4d956
 @patch
@@ -745,60 +716,67 @@ def rebuild(self:Index,
     return self
 
 # %% ../../nbs/search/06_index.ipynb #516b5f1d
-def _ask_in_memory(model, images, captions, without, top, pooling, rerank, presence):
-    "Hits of each caption among encoded images."
+def _ask_in_memory(model, images, captions, questions, top, pooling, rerank, presence):
+    "Hits of each question among encoded images."
     options = {"pooling": pooling, **({"rerank": rerank} if rerank else {})}
     sim = model.similarity(images, captions, **options).cpu()
-    unwanted = model.encode_captions([without]) if without else None
-    is_judged = not (pooling or model.info.is_cross_encoder or model.info.not_indexed)
+    knows_presence = not (model.info.is_cross_encoder or model.info.not_indexed)
     row_of = {name: row for row,name in enumerate(images.names)}
     def row(image_id): return images[row_of[image_id]],{}
-    def judge(caption):
+    def judge(question):
         known = presence()
-        return known and known.judge_images(model, images, caption)
+        return known and known.judge_images(model, images, question.caption, question.weight)
     hits = []
-    for j in range(len(captions.names)):
-        caption,scores = captions[[j]],sim[:,j]
-        if unwanted is not None:
-            scaled = mix_captions([(unwanted,_WITHOUT)], summed_words([caption], pooling or model.pooling))
-            scores = scores - model.similarity(images, scaled, **options)[:,0].cpu()
+    for j,question in enumerate(questions):
+        scores = sim[:,j]
+        if question.unwanted is not None: scores = scores - model.similarity(images, question.unwanted, **options)[:,0].cpu()
         best = ranking(scores[None], top or None)[0].tolist()
         hits.append(Hits([images.names[i] for i in best], scores[best].tolist(), row,
-                         partial(_align, model, caption, pooling, model.pooling), Presence.from_model(model),
-                         judge=partial(judge, caption) if is_judged and len(caption.words) else None))
+                         partial(_align, model, question.caption, pooling, model.pooling), Presence.from_model(model), question.note(model),
+                         partial(judge, question) if knows_presence and question.is_judged else None))
     return hits
 
 def ask(
     model:Encoder|None, # Encodes images and sentences, and an index keeps it for later searches; None for an index that has it
     images:Collection|Encoded|Index, # Images, encoded or not
-    sentences:Sentences|Encoded, # One sentence or several, encoded or not
+    sentences:Sentences|Asked, # One sentence or several, encoded or not; or one picture, or one mapping, as in `Index.search`
     top:int=10, # Images of each answer; 0: every image that was compared
     pooling:str="", # Ranks by the alignment pooled so; by the model's own score when empty
     rerank:int=0, # Images that a model which reads pairs scores itself; 0: in memory all of them
     about:Mapping|None=None, # Conditions that titles print, such as `{"model": "mine"}`
     note:str="", # What a reader of the answers should know
-    without:str="", # What the images should not show
+    without:Asked="", # What the images should not show
     presence:Callable[[],Presence|None]|None=None, # What is known of scores among images in memory; what the model brings by default
 ) -> Answers:
     "Search images by sentences."
+    _check_top(top)
+    is_one = isinstance(sentences, (Mapping,Image,Path,PIL.Image.Image))
     if isinstance(sentences, str): sentences = [sentences]
-    if not isinstance(sentences, Encoded):
-        if not len(sentences) or not all(isinstance(t, str) and t.strip() for t in sentences):
-            raise ValueError("nothing to ask: give sentences that are not empty")
+    if not (is_one or isinstance(sentences, Encoded)):
         sentences = list(sentences)
-    about = {**(about or {}), **({"pooling": pooling} if pooling else {})}
+        if not sentences or not all(isinstance(t, str) and t.strip() for t in sentences):
+            raise ValueError("nothing to ask: give sentences that are not empty")
     if isinstance(images, Index):
         if model is not None and model is not images.model: # the fingerprint of a model takes a while
             images.require_model(model)
             images.model = model
-        model,captions = images.model,images._captions(sentences)
-        hits = [images.search(captions[[j]], top, None, pooling, rerank, without) for j in range(len(captions.names))]
+        images._refresh()
+        model,encode,own_pooling = images.model,images._captions,images.pooling
     else:
-        _check_top(top)
         require_rerank(model.info, rerank, pooling)
         if not isinstance(images, Encoded): images = model.encode_images(images)
-        captions = sentences if isinstance(sentences, Encoded) else model.encode_captions(sentences)
-        hits = _ask_in_memory(model, images, captions, without, top, pooling, rerank, presence or partial(Presence.from_model, model))
+        encode,own_pooling = partial(encode_asked, model),model.pooling
+    if not isinstance(without, str) or without: without = encode(without)
+    def question(asked): return as_question(asked, without, encode, pooling, own_pooling)
+    if is_one:
+        questions = [question(sentences)]
+        captions = questions[0].caption
+    else:
+        captions = encode(sentences)
+        questions = [question(captions[[j]]) for j in range(len(captions))]
+    if isinstance(images, Index): hits = [images._answer(each, top, rerank) for each in questions]
+    else: hits = _ask_in_memory(model, images, captions, questions, top, pooling, rerank, presence or partial(Presence.from_model, model))
+    about = {**(about or {}), **({"pooling": pooling} if pooling else {})}
     return Answers(list(captions.names), hits, captions, images, model, about, note)
 
 # %% ../../nbs/search/06_index.ipynb #11cc3ab5
