@@ -20,9 +20,12 @@ def __getattr__(name):
     if not name.startswith("_"):
         from teran_nb._modidx import d
 
-        for module, names in d["syms"].items():
-            if f"{module}.{name}" in names:
-                return getattr(import_module(module), name)
+        found = []
+        for module, names in d["syms"].items(): # methods of a class may stand on several pages
+            if any(f"{each}.".startswith(f"{module}.{name}.") for each in names):
+                found.append(getattr(import_module(module), name))
+        if found:
+            return found[0]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

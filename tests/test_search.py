@@ -33,7 +33,7 @@ from teran_nb.search.qdrant import open_edge
 
 pytest.importorskip("qdrant_edge", reason="the extra `search` is missing")
 quick = patch.object(FirstStage, "learn", partial(FirstStage.learn, steps=20))
-of_few = patch("teran_nb.search.index._LEARN_FROM", 1)  # `rebuild` learns of any number of images
+of_few = patch("teran_nb.search.filling._LEARN_FROM", 1)  # `rebuild` learns of any number of images
 
 
 def images(n, seed=0):
@@ -49,7 +49,7 @@ import sys
 sys.path.insert(0, "tests")
 from test_search import images
 from functools import partial
-from teran_nb.search import index as page
+from teran_nb.search import filling as page
 from teran_nb.search.first_stage import FirstStage
 from teran_nb.search.index import Index
 
@@ -278,7 +278,7 @@ def test_a_killed_rebuild_answers_exactly_and_is_done_again(tmp_path):
     index.close()
     index = Index(None, tmp_path / "index")
     assert not index.layout.is_learned and names(index, 5) == names(exact, 5)
-    with quick, patch("teran_nb.search.index._LEARN_FROM", 200):
+    with quick, patch("teran_nb.search.filling._LEARN_FROM", 200):
         assert index.add(images(310)) == 10
     assert index.layout.is_learned and len(index.verify()) == 310
     index.close()
@@ -302,7 +302,7 @@ def test_the_first_stage_is_learned_of_all_that_is_there(tmp_path):
     "Also where the names of an empty index were read before."
     index = Index(None, tmp_path / "index")
     assert index.names == []
-    with quick, patch("teran_nb.search.index._SAMPLE_IMAGES", 200), patch.object(FirstStage, "learn", wraps=FirstStage.learn) as learn:
+    with quick, patch("teran_nb.search.filling._SAMPLE_IMAGES", 200), patch.object(FirstStage, "learn", wraps=FirstStage.learn) as learn:
         index.add(images(300), sentences=sentences(60))
     assert len(learn.call_args.args[0]) == 200 and index.layout.is_learned and len(index.verify()) == 300
     index.close()
@@ -319,7 +319,7 @@ def test_two_processes_fill_one_server():
         if index is second and len(second) == 50:
             first.add(everything[range(200, 400)], sentences=sentences(60))
 
-    with quick, patch("teran_nb.search.index._SAMPLE_IMAGES", 200), patch.object(Index, "_write", interrupted):
+    with quick, patch("teran_nb.search.filling._SAMPLE_IMAGES", 200), patch.object(Index, "_write", interrupted):
         second.add(everything[range(200)], batch_size=50)
     stored = [image for some in first.backend.scroll() for image in some]
     assert len(stored) == 400 and all(image.first is not None for image in stored)
@@ -344,7 +344,7 @@ def test_a_process_that_is_killed_while_another_one_learns_leaves_no_image_behin
             raise KeyboardInterrupt
         write(index, encoded, payloads)
 
-    with quick, patch("teran_nb.search.index._SAMPLE_IMAGES", 200), patch.object(Index, "_write", interrupted), pytest.raises(KeyboardInterrupt):
+    with quick, patch("teran_nb.search.filling._SAMPLE_IMAGES", 200), patch.object(Index, "_write", interrupted), pytest.raises(KeyboardInterrupt):
         second.add(everything[range(200)], batch_size=50)
     assert len(first) == 300 and sum(image.first is None for some in first.backend.scroll() for image in some) == 50
     first.add(everything[range(200, 210)])
@@ -367,7 +367,7 @@ def test_two_processes_that_learn_at_once_end_with_one_first_stage():
         first._change(first_stage=first.backend.stage.digest)  # the last to say which one holds
         third = Index(None, ":memory:", client=first.backend.client)
         assert not third.layout.is_learned and third.candidates == 300  # every image is compared
-        with patch("teran_nb.search.index._LEARN_FROM", 200):
+        with patch("teran_nb.search.filling._LEARN_FROM", 200):
             third.add(images(310))
     stored = [image for some in third.backend.scroll() for image in some]
     assert {image.payload["first_stage"] for image in stored} == {third.layout.first_stage[:8]} and len(stored) == 310

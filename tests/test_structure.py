@@ -137,3 +137,9 @@ def test_importing_the_package_is_cheap():
     code = "import sys, teran_nb; assert 'torch' not in sys.modules; from teran_nb import load_model; assert callable(load_model); [getattr(teran_nb, name) for name in teran_nb.__all__]"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_class_of_two_pages_has_the_methods_of_both():
+    code = "from teran_nb import Index, Network; Index.add, Index.search, Index.recall, Network.save"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-2000:]

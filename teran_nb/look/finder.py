@@ -28,7 +28,7 @@ from ..model.similarity import similarity
 from ..model.encoder import Encoder
 from ..measure.retrieval import ranking, ranks
 from ..search.presence import Presence, fit_presence
-from ..search.answers import Hits, split_without
+from ..search.answers import Hits
 from ..search.index import Index, ask as ask_images
 from .galleries import RegionMatch, best_regions, piece_vectors, unread_words
 from .view import AlignmentView
@@ -269,19 +269,14 @@ def rank(self:Finder,
 def _word_notes(self:Finder, name):
     "What a model could not read of the sentence."
     words = self.asked[name].words[0]
-    if not words.spans: return ["This sentence has no word to search by; the order says nothing."]
+    if not words.spans: return []
     unreadable = list(dict.fromkeys(unread_words(words)))
     notes = []
-    if len(unreadable) == len(set(words.texts)):
-        notes.append("The model knows none of these words; the order says nothing.")
-    else:
-        named = [word for word in unreadable if re.search(r"\w", word)] # without punctuation and emoji
-        if named: notes.append(f"Not in the model's vocabulary: {', '.join(named[:8])}{' …' if len(named) > 8 else ''}.")
-        notes.append(self.models[name].words_warning([text for text in words.texts if text not in unreadable]))
+    named = [word for word in unreadable if re.search(r"\w", word)] # without punctuation and emoji
+    if len(unreadable) == len(set(words.texts)): named = unreadable
+    if named: notes.append(f"Not in the model's vocabulary: {', '.join(named[:8])}{' …' if len(named) > 8 else ''}.")
     if re.search(r"\w", self.sentence[words.spans[-1][1]:]):
         notes.append(f"The model reads the first {len(words.spans)} words: everything after “{words.texts[-1]}” is cut off.")
-    wanted,unwanted = split_without(self.sentence)
-    if unwanted: notes.append(f"The model reads “without” as any other word: search “{wanted}” and type “{unwanted}” into Without.")
     return notes
 
 @patch
@@ -290,7 +285,7 @@ def notes(self:Finder,
 ) -> list[str]: # Sentences
     "What a reader of an answer should know: whether anything shows the sentence, which words were read, how it is ranked."
     model,images,crosses = self.models[name],self.images(name),self._reads_pairs(name)
-    notes = [] if self.by_picture else [self.hits[name].verdict, *self._word_notes(name)]
+    notes = [] if self.by_picture else [self.hits[name].verdict, self.hits[name].note, *self._word_notes(name)]
     if crosses or not model.info.is_cross_encoder: notes.append(model.info.note)
     if crosses: notes.append("The cosine filter and “Find it in all pictures” compare a word alone, before it meets a picture.")
     if crosses and self.rerank:

@@ -122,11 +122,11 @@ class Presence:
     def judge_images(self,
         model:Encoder, # That encoded both
         images:Encoded, # All images
-        caption:Encoded, # One row
-    ) -> tuple[float|None,str]: # As in `judge`; None of a caption without words
+        caption:Encoded, # One row, with words
+        weight:float=1., # Sum of the weights of what is asked
+    ) -> tuple[float,str]: # As in `judge`
         "Probability that any of some encoded images shows a sentence."
-        if not len(caption.parts.values): return None,""
-        score = best_mean(model.similarity(images, caption)[:,0].cpu().float()).item()
+        score = best_mean(model.similarity(images, caption)[:,0].cpu().float()).item()/weight
         return self.judge(caption.to("cpu"), score/(summed_words([caption], model.pooling) or 1), best_mean(_word_cosines(images, caption)))
 
 # %% ../../nbs/search/04_presence.ipynb #e0ea1c61
