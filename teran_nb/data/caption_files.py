@@ -142,15 +142,15 @@ def table_rows(
     else: rows = _named_cells(_text_cells(path))
     for where,row in rows:
         if isinstance(row, dict):
+            columns = ", ".join(row)[:200]
             for alias,column in aliases.items():
                 if alias in row and column not in row: row[column] = row.pop(alias)
             missing = [column for column in required if column not in row]
             if missing:
-                raise ValueError(f"{path} {where} has no column {', '.join(missing)}, only {', '.join(row)[:200]}; the first "
-                                 "line names the columns")
+                raise ValueError(f"{path} {where} has no column {', '.join(missing)}, only {columns}; the first line names the columns")
         yield where,row
 
-_CAPTION_COLUMNS = ("caption","comment","text","captions","sentence") # what holds a caption; the first counts
+_CAPTION_COLUMNS = ("caption","comment","text","captions","sentence","description") # what holds a caption; the first counts
 
 def _texts_of(cell):
     "The captions of a cell, which may be a list or the text of one; None for a list that cannot be read."
@@ -208,7 +208,8 @@ _KarpathyImage = TypedDict("_KarpathyImage", dict.fromkeys(_NAMES, str|int) | {
     "split": str|None, "width": float, "height": float, "sentences": list[_Sentence]}, total=False)
 _Karpathy = TypedDict("_Karpathy", {"images": list[_KarpathyImage]})
 
-_OTHER_LAYOUT = "is it another layout, or cut off?" # end of an error
+_OTHER_LAYOUT = ("is it cut off, or another layout? Known are Karpathy's and COCO's; rows of image and caption are read from "
+                 ".jsonl, .csv, .tsv or .xlsx") # end of an error
 
 def _json_size(image): return (image["width"],image["height"]) if "width" in image and "height" in image else None
 
@@ -338,7 +339,8 @@ def read_captions(
         raise FileNotFoundError(f"{path} holds no captions: captions.csv (or another ending), a metadata.csv or metadata.jsonl "
                                 "with a column of captions, and Sentences are not there; name a file of captions")
     elif kind == ".json":
-        value = checked(read_json(path), dict, path, _OTHER_LAYOUT)
+        value = read_json(path)
+        if not isinstance(value, dict): raise ValueError(f"{path} holds no object of JSON; {_OTHER_LAYOUT}")
         rows = _coco(path, value) if "annotations" in value else _karpathy(path, value)
     else:
         one_of(kind, _ENDINGS, "ending of a captions file")

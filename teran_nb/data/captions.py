@@ -164,10 +164,12 @@ def split(self:Captions,
     name:str, # Name of a split, such as `train`
 ) -> Captions: # Its images and their captions
     "The captions of one split."
+    cure = "name the split of each image in the captions file, or draw it by the option held_out of the workflow prepare"
     if self.splits is None:
-        raise ValueError(f"these captions have no splits, so there is no split {name!r}; name the split of each image in "
-                         "their file, or draw them by the option held_out of the workflow prepare")
-    one_of(name, sorted(set(self.splits)), "split")
+        what = "captions have no splits" if len(self) else "images have no captions and no splits"
+        raise ValueError(f"these {what}, so there is no split {name!r}; {cure}")
+    try: one_of(name, sorted(set(self.splits)), "split")
+    except ValueError as e: raise ValueError(f"{e}; {cure}") from None
     return self.select([i for i,s in enumerate(self.splits) if s == name])
 
 @patch
