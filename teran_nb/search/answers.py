@@ -116,14 +116,15 @@ def encode_asked(
 
 def as_question(
     asked:Asked,
-    without:Asked, # What should not be shown, like a weight of -0.5; an empty text for nothing
+    without:Asked|Sequence[Asked], # What should not be shown, one or several, each like a weight of -0.5; an empty text for nothing
     encode:Callable[[Asked],Encoded], # Encodes a sentence or a picture as a caption, such as `encode_asked` by a model
     pooling:str="", # Ranks by the alignment pooled so; by the model's own score when empty
     own_pooling:str="mrsw", # That of the model's own score
 ) -> Question:
     "What is asked, and what should not be shown, each as one caption."
     weighted = list(asked.items()) if isinstance(asked, Mapping) else [(asked,1)]
-    if not isinstance(without, str) or without: weighted.append((without,-_WITHOUT))
+    several = without if isinstance(without, list|tuple) else [without]
+    weighted += [(each,-_WITHOUT) for each in several if not isinstance(each, str) or each]
     for each,_ in weighted:
         if isinstance(each, Encoded) and len(each) != 1:
             raise ValueError(f"a search takes one sentence, not {len(each)} encoded ones; give one row, or all to `ask(model, images, sentences)`")
@@ -178,10 +179,11 @@ class Hits(MarkdownRepr):
     @property
     def missing(self) -> str: return self._judged[1] # The word that the collection shows least
     @property
-    def verdict(self) -> str: # In words; empty where something probably shows it
+    def verdict(self) -> str: # In words, "perhaps" from a third on; empty where something probably shows it
         if self.present is None or self.present >= .5: return ""
         least = f", and “{self.missing}” is shown least" if self.missing else ""
-        return f"Probably nothing here shows this: {100*self.present:.0f} % that something does{least}."
+        sure = "Probably" if self.present < 1/3 else "Perhaps"
+        return f"{sure} nothing here shows this: {100*self.present:.0f} % that something does{least}."
     def __len__(self): return len(self.ids)
     def __getitem__(self, i):
         if isinstance(i, slice): return [self[j] for j in range(len(self))[i]]

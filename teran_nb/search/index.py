@@ -6,7 +6,7 @@
 __all__ = ['ask']
 
 # %% ../../nbs/search/07_index.ipynb #af43bec2
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -199,7 +199,7 @@ def search(self:Index,
     where:Mapping|None=None, # Columns and what they must hold: a value, a list of values, or a range `(least, most)`
     pooling:str="", # Ranks by the alignment pooled so; by the model's own score when empty
     rerank:int=0, # Images that a cross-encoder scores itself, at least `top`
-    without:Asked="", # What the images should not show, like a weight of -0.5
+    without:Asked|Sequence[Asked]="", # What the images should not show, one or several, each like a weight of -0.5
 ) -> Hits:
     "The best images of a sentence; equal ones in the order in which they were added."
     if not isinstance(sentence, Asked):
@@ -288,7 +288,7 @@ def ask(
     rerank:int=0, # Images that a model which reads pairs scores itself; 0: in memory all of them
     about:Mapping|None=None, # Conditions that titles print, such as `{"model": "mine"}`
     note:str="", # What a reader of the answers should know
-    without:Asked="", # What the images should not show
+    without:Asked|Sequence[Asked]="", # What the images should not show, one or several
     presence:Callable[[],Presence|None]|None=None, # What is known of scores among images in memory; what the model brings by default
 ) -> Answers:
     "Search images by sentences."
@@ -309,7 +309,8 @@ def ask(
         require_rerank(model.info, rerank, pooling)
         if not isinstance(images, Encoded): images = model.encode_images(images)
         encode,own_pooling = partial(encode_asked, model),model.pooling
-    if not isinstance(without, str) or without: without = encode(without)
+    several = without if isinstance(without, list|tuple) else [without]
+    without = [encode(each) for each in several if not isinstance(each, str) or each] # once for all sentences
     def question(asked): return as_question(asked, without, encode, pooling, own_pooling)
     if is_one:
         questions = [question(sentences)]
