@@ -209,7 +209,7 @@ def _figure(alignment):
         return None if note else _png(opened.image.picture())
     file = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph") # a script that the figure's font lacks; the page has the reader's
+        warnings.filterwarnings("ignore", "some letters are drawn") # a script that the figure's font lacks; the page has the reader's
         figure = show_grounding(alignment).figure
         figure.savefig(file, format="png", dpi=90)
     plt.close(figure)
