@@ -2,7 +2,7 @@
 
 `--data photos --things absent.tsv`: things and the words that mention them; without the file, the nouns of drawn scenes. For every thing, all images whose
 captions mention it are taken out, and the probability of `Presence`, fitted to what remains, is asked for sentences that mention it: once without these
-images, once without as many others, never with the sentence's own image. Then, for pairs of things: the share of the first ten answers that show an
+images, once without as many others, never with the sentence's own image; and for short questions, "a" and each of these words. Then, for pairs of things: the share of the first ten answers that show an
 unwanted thing, with `without` and without it, and the recall of images that show the wanted thing alone.
 """
 import argparse, csv, re, sys, warnings
@@ -31,9 +31,35 @@ def calibration_error(p, y, bins=10):
     parts = np.array_split(np.argsort(p), bins)
     return sum(abs(p[part].mean() - y[part].mean())*len(part) for part in parts)/len(p)
 
+class Asked:
+    "Sentences asked of images of which some are left out."
+    def __init__(self, model, images, captions):
+        self.captions = captions
+        counts = [summed_words([captions[[k]]], model.pooling) or 1 for k in range(len(captions))]
+        self.sim = model.similarity(images, captions).cpu().float()/torch.tensor(counts)
+        self.cosines = _word_cosines(images, captions)
+        self.columns = np.cumsum([0,*[len(judged_words(captions[k])) for k in range(len(captions))]])
+    def numbers(self, k, kept, presences):
+        "Best score, mean of the best scores, and the probability by each presence."
+        scores = self.sim[kept,k]
+        best = best_mean(scores).item()
+        levels = best_mean(self.cosines[kept][:,self.columns[k]:self.columns[k+1]])
+        return scores.max().item(),best,*[each.judge(self.captions[k], best, levels)[0] for each in presences]
+
+def summary(name, values, brought):
+    here,away = values[values[:,0] == 1],values[values[:,0] == 0]
+    raw,mean,p,q = (auroc(here[:,c], away[:,c]) for c in (1,2,3,4))
+    error,own_error = (calibration_error(values[:,c].numpy(), values[:,0].numpy()) for c in (3,4))
+    def below(c): return f"below 0.5 {100*(here[:,c] < .5).float().mean():.0f} % of those there, {100*(away[:,c] < .5).float().mean():.0f} % of those gone"
+    print(f"{name}: best score {raw:.3f}, mean of the best {mean:.3f}, probability {p:.3f}, calibration error {error:.3f}, {below(3)}, "
+          f"{len(here):,} sentences\n", flush=True)
+    if brought: print(f"by the presence that the model brings: probability {q:.3f}, calibration error {own_error:.3f}, {below(4)}\n", flush=True)
+
 def absent(model, data, things, sentences):
     images = model.encode_images(data)
     texts = list(dict.fromkeys(data.captions.texts))
+    short = [(thing,f"a {word}") for thing,words in things.items() for word in sorted(words)]
+    asked_short = Asked(model, images, model.encode_captions([text for _,text in short]))
     encoded = model.encode_captions(texts)
     row_of = {text: row for row,text in enumerate(texts)}
     model.encode_captions = lambda texts: encoded[[row_of[text] for text in texts]] # once for all fits
@@ -48,43 +74,36 @@ def absent(model, data, things, sentences):
         rows = mentions.nonzero().ravel()
         asked[thing] = rows[torch.randperm(len(rows), generator=g)[:sentences]].tolist()
     numbers = {j: k for k,j in enumerate(dict.fromkeys(j for rows in asked.values() for j in rows))}
-    captions = model.encode_captions([data.captions.texts[j] for j in numbers])
-    sim,cosines = model.similarity(images, captions).cpu().float(),_word_cosines(images, captions)
-    columns = np.cumsum([0,*[len(judged_words(captions[k])) for k in range(len(captions))]])
+    long = Asked(model, images, model.encode_captions([data.captions.texts[j] for j in numbers]))
     brought = Presence.from_model(model) # of other images
-    rows,everything = [],[]
+    rows,everything,all_short = [],[],[]
     for thing,gone in without.items():
         remain = (~gone).nonzero().ravel().tolist()
         if not asked[thing] or len(remain) < 50: continue
         presence = fit_presence(model, images[remain], data.captions)
         if presence is None: continue
+        presences = presence,brought or presence
         values = []
-        for j in asked[thing]:
-            k = numbers[j]
+        def others(): # as many images as show the thing
             out = torch.zeros(len(data)).bool()
             out[torch.randperm(len(data), generator=g)[:int(gone.sum())]] = True
-            for label,left in enumerate((gone,out)):
+            return out
+        for j in asked[thing]:
+            for label,left in enumerate((gone,others())):
                 kept = ~left
                 kept[owner[j]] = False
-                scores = sim[kept,k]/(summed_words([captions[[k]]], model.pooling) or 1)
-                best = best_mean(scores).item()
-                levels = best_mean(cosines[kept][:,columns[k]:columns[k+1]])
-                chances = [each.judge(captions[k], best, levels)[0] for each in (presence,brought or presence)]
-                values.append((label, scores.max().item(), best, *chances))
+                values.append((label,*long.numbers(numbers[j], kept, presences)))
+        for k in (k for k,(of,_) in enumerate(short) if of == thing):
+            all_short += [(label,*asked_short.numbers(k, ~left, presences)) for label,left in enumerate((gone,others()))]
         values = torch.tensor(values)
         everything.append(values)
         here,away = values[values[:,0] == 1],values[values[:,0] == 0]
         rows.append([thing, int(gone.sum()), *[f"{auroc(here[:,c], away[:,c]):.2f}" for c in (1,3)],
                      *[f"{x[:,3].mean():.2f}" for x in (here,away)]])
-    values = torch.cat(everything)
-    here,away = values[values[:,0] == 1],values[values[:,0] == 0]
     del model.encode_captions
-    print(markdown_table(["thing","images","AUROC, best score","AUROC, probability","mean probability, there","gone"], rows))
-    raw,mean,p,q = (auroc(here[:,c], away[:,c]) for c in (1,2,3,4))
-    error,own_error = (calibration_error(values[:,c].numpy(), values[:,0].numpy()) for c in (3,4))
-    print(f"\nall: best score {raw:.3f}, mean of the best {mean:.3f}, probability {p:.3f}, calibration error {error:.3f}, "
-          f"{len(here):,} sentences\n", flush=True)
-    if brought: print(f"by the presence that the model brings: probability {q:.3f}, calibration error {own_error:.3f}\n", flush=True)
+    print(markdown_table(["thing","images","AUROC, best score","AUROC, probability","mean probability, there","gone"], rows) + "\n")
+    summary("captions", torch.cat(everything), brought)
+    summary('short, as "a dog"', torch.tensor(all_short), brought)
 
 def without(model, data, nouns, pairs):
     index = Index(model)
