@@ -203,7 +203,7 @@ def test_prepare_makes_a_collection_that_trains(tmp_path):
     play("prepare", pictures="", features=str(ROOT / "data" / "formats" / "lxmert.tsv"), options={"made_by": "somebody's"}, output=str(tmp_path / "foreign"))
     foreign = Collection.open(tmp_path / "foreign")
     assert (len(foreign), len(foreign.captions), foreign.features.extractor) == (3, 0, "somebody's")
-    with pytest.raises(ValueError, match="have no splits"):
+    with pytest.raises(ValueError, match="no captions and no splits"):
         play("train", data=str(tmp_path / "foreign"), output=str(tmp_path))
 
 
