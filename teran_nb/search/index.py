@@ -27,7 +27,7 @@ from ..model.similarity import similarity
 from ..measure.retrieval import ranking
 from .backends import RESERVED, Request, read_conditions
 from .presence import Presence, best_count, judged_words, summed_words
-from .answers import Answers, Asked, Hits, Question, as_question, encode_asked
+from .answers import Answers, Asked, Hits, Question, as_list, as_question, encode_asked
 from .filling import Index
 
 # %% ../../nbs/search/07_index.ipynb #2c8aa5f0
@@ -309,8 +309,7 @@ def ask(
         require_rerank(model.info, rerank, pooling)
         if not isinstance(images, Encoded): images = model.encode_images(images)
         encode,own_pooling = partial(encode_asked, model),model.pooling
-    several = without if isinstance(without, list|tuple) else [without]
-    without = [encode(each) for each in several if not isinstance(each, str) or each] # once for all sentences
+    without = [encode(each) for each in as_list(without)] # once for all sentences
     def question(asked): return as_question(asked, without, encode, pooling, own_pooling)
     if is_one:
         questions = [question(sentences)]

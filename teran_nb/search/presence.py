@@ -34,7 +34,7 @@ def judged_words(
 def best_count(
     images:int, # That were compared
 ) -> int:
-    "Number of best scores that count among so many images."
+    "Number of best scores that count: one in fifty images, 20 at most; of more than a fit samples, the same share, 100 at most."
     return max(1, min(20, images//50), min(100, images//100))
 
 def best_mean(

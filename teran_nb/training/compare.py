@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from ..core.packed import Packed, toy_sets
 from ..core.files import digest, file_stamps, project_path
 from ..core.config import one_of
 from ..data.collection import Collection, Image
 from ..scenes.minimal_pairs import is_drawn, scene_pairs
-from ..core.packed import Packed, toy_sets
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
 from ..model.similarity import similarity
