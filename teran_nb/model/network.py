@@ -25,7 +25,7 @@ from ..core.packed import Packed
 from ..core.files import digest, digest_tensors
 from ..core.config import configuration, one_of
 from ..core.processes import keep_freed_memory, seed_everything
-from ..core.show import progress
+from ..core.show import progress, still_running
 from ..data.features import Regions
 from ..data.collection import Collection, Images, Sentences, as_images, as_sentences, region_counts
 from ..data.words import split_words, stop_words
@@ -163,6 +163,28 @@ def with_names(self:Network,
     "Whole vectors of which a share of each cosine is that of the names."
     share = self.config.names_share
     return F.normalize(torch.cat([(1-share)**.5*whole, share**.5*names], -1), dim=-1)
+
+@patch
+def fit_names(self:Network,
+    collection:Collection, # Training images
+    batch_size:int=512, # Images, and captions, at a time
+) -> None:
+    "Bring the names of whole images near their captions, before the training."
+    captions = collection.captions
+    tokens = self.text.tokenize(captions.texts)
+    sentences = torch.zeros(len(collection), self.text.dim, device=self.device)
+    shares = []
+    with self.eval_mode(), still_running("names of classes"):
+        for start in range(0, len(tokens), batch_size):
+            rows = range(start, min(start + batch_size, len(tokens)))
+            image_of = torch.as_tensor(captions.image_of[rows], device=self.device)
+            sentences.index_add_(0, image_of, self.text.sentence_vectors(tokens[rows].padded().to(self.device)))
+        for start in range(0, len(collection), batch_size):
+            images = [collection[i] for i in range(start, min(start + batch_size, len(collection)))]
+            batch = region_batch([image.regions for image in images]).to(self.device)
+            shares.append(self.regions.prior.shares(batch.features, batch.mask))
+    counts = np.bincount(captions.image_of, minlength=len(collection))
+    self.regions.prior.fit(torch.cat(shares), sentences/torch.as_tensor(counts, device=self.device)[:,None])
 
 @patch
 def forward_regions(self:Network, batch:RegionBatch) -> tuple[Tensor,Tensor]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..core.packed import length_mask
 from ..core.config import Count, Positive, configuration
 from ..data.features import Regions
-from ..photos.efficientnet import EfficientNet, imagenet_classes
+from ..photos.efficientnet import EfficientNet, described_classes
 from .alignment import masked_mean
 from .text import TextEncoder
 
@@ -80,6 +80,8 @@ class Stack(nn.Module):
         return x
 
 # %% ../../nbs/model/07_regions.ipynb #06979be4
+_RIDGE = 20 # Training images that a name counts for; of 3 to 30 nearly equal on Flickr8k's validation part
+
 class ClassPrior(nn.Module):
     "Region features to the vector of the class names that they look like."
     def __init__(self,
@@ -91,6 +93,7 @@ class ClassPrior(nn.Module):
         self.register_buffer("weight", torch.zeros(classes, features))
         self.register_buffer("bias", torch.zeros(classes))
         self.register_buffer("names", torch.zeros(classes, dim))
+        self.register_buffer("names_of_images", torch.zeros(classes, dim))
     @torch.no_grad()
     def fill(self,
         text:TextEncoder, # A pretrained one
@@ -103,21 +106,36 @@ class ClassPrior(nn.Module):
                              "regions.prior to ''")
         self.weight.copy_(classifier.weight)
         self.bias.copy_(classifier.bias)
-        self.names.copy_(text.sentence_vectors(imagenet_classes()))
+        self.names.copy_(text.sentence_vectors(described_classes()))
+        self.names_of_images.copy_(self.names - self.names.mean(0))
+    @torch.no_grad()
+    def fit(self,
+        shares:Tensor, # Of the classes in training images, `(images, classes)`
+        sentences:Tensor, # Mean sentence vector of each one's captions, `(images, dim)`
+    ) -> None:
+        "Correct the names of images by ridge regression, so that those of training images come near their captions."
+        names = self.names - self.names.mean(0)
+        names = names/(shares @ names).norm(dim=-1).mean()
+        wanted = F.normalize(sentences - sentences.mean(0), dim=-1)
+        alike = shares.T @ shares + _RIDGE*torch.eye(len(names), device=names.device)
+        self.names_of_images.copy_(names + torch.linalg.solve(alike, shares.T @ (wanted - shares @ names)))
     @torch.no_grad()
     def forward(self, features:Tensor) -> Tensor: # From `(..., features)` to unit vectors `(..., dim)`
         likeliest = F.linear(features, self.weight, self.bias).topk(min(10, len(self.names)), -1)
         weights = likeliest.values.softmax(-1)[...,None]
         return F.normalize((weights*self.names[likeliest.indices]).sum(-2), dim=-1)
     @torch.no_grad()
-    def of_images(self,
+    def shares(self,
         features:Tensor, # `(images, regions, features)`
         mask:Tensor, # True at real regions, `(images, regions)`
-    ) -> Tensor: # Unit vectors, 0 of an image without regions, `(images, dim)`
-        "The names of the classes that whole images look like."
+    ) -> Tensor: # Unit vectors, 0 of an image without regions, `(images, classes)`
+        "How much of each class whole images have: the root of its mean probability over the regions."
         probabilities = F.linear(features, self.weight, self.bias).softmax(-1)
-        shares = masked_mean(probabilities, mask[...,None], 1).sqrt()
-        return F.normalize(shares @ (self.names - self.names.mean(0)), dim=-1)
+        return F.normalize(masked_mean(probabilities, mask[...,None], 1).sqrt(), dim=-1)
+    @torch.no_grad()
+    def of_images(self, features:Tensor, mask:Tensor) -> Tensor: # Unit vectors, 0 of an image without regions, `(images, dim)`
+        "The names of the classes that whole images look like."
+        return F.normalize(self.shares(features, mask) @ self.names_of_images, dim=-1)
 
 # %% ../../nbs/model/07_regions.ipynb #dc16a4c3
 @configuration

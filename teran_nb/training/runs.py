@@ -227,6 +227,7 @@ def _train_here(run, device, tensorboard):
     model = _starting_model(recipe, data, folder, resume)
     model.provenance = provenance(data.train)
     learner = Learner(model, data.train, data.val, recipe.train, folder, device, tensorboard, relevances_of(data, "val"))
+    if recipe.network.names_share and not resume: model.fit_names(data.train)
     learner.fit()
     has_own_features = model.vision is not None and model.vision.finds_regions
     if has_own_features and learner.is_main: save_provenance(_own_provenance(model, data.train), folder/"model")
