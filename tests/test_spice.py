@@ -108,3 +108,14 @@ def test_the_original_program(jars, tmp_path, monkeypatch):
     assert (again.parsed, again.synsets) == (tuples.parsed, tuples.synsets)
     monkeypatch.setenv("PATH", "")  # without Java: everything was kept
     assert parse_tuples(groups[3:], tmp_path / "kept").parsed == {g: tuples.parsed[g] for g in groups[3:]}
+
+
+@pytest.mark.slow
+def test_words_of_cocos_evaluation(jars, tmp_path):
+    "Captions are split as its wrapper does, and the tuples are those of the words."
+    from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+    texts = ["A black/white Dog near a red car/auto.", "don't stop... it's John's T-shirt -- ok?", *HARD[5:]]
+    words = PTBTokenizer().tokenize({0: [{"caption": text} for text in texts]})[0]
+    assert [group[0] for group in spice._coco_words(jars[0], [(text,) for text in texts])] == words
+    tuples, of_words = parse_tuples(texts, tmp_path / "kept", coco=True), parse_tuples(words, tmp_path / "kept")
+    assert [tuples[text] for text in texts] == [of_words[text] for text in words]

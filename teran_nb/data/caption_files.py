@@ -214,6 +214,7 @@ _OTHER_LAYOUT = ("is it cut off, or another layout? Known are Karpathy's and COC
 def _json_size(image): return (image["width"],image["height"]) if "width" in image and "height" in image else None
 
 def _karpathy(path, value):
+    most = 5 if value.get("dataset") == "coco" else None # captions of an image
     for i,image in enumerate(checked(value, _Karpathy, path, _OTHER_LAYOUT)["images"]):
         where = f"images[{i}]"
         key = next((key for key in _NAMES if image.get(key) not in (None,"")), "")
@@ -223,7 +224,7 @@ def _karpathy(path, value):
             continue
         name = str(image[key])
         yield _Row(where, name, None, image.get("split") or None, _json_size(image), is_file=is_file)
-        for n,sentence in enumerate(image.get("sentences", ())):
+        for n,sentence in enumerate(image.get("sentences", ())[:most]):
             problem = "" if {"raw","tokens"} & sentence.keys() else "has no raw and no tokens"
             text = (sentence["raw"] or "") if "raw" in sentence else " ".join(sentence.get("tokens", ()))
             links = None

@@ -184,7 +184,7 @@ def spice(
 ) -> Relevance: # SPICE of every caption with every image, float32, memory-mapped, at most 1
     "SPICE relevance of a split, computed once."
     where = tuples if isinstance(tuples, (str,Path)) else "the tuples"
-    if tuples is None: tuples = parse_tuples(captions)
+    if tuples is None: tuples = parse_tuples(captions, coco=True)
     elif isinstance(tuples, (str,Path)): tuples = read_tuples(tuples)
     with reading(where, "do not fit these captions", ""):
         of_captions = [tuples[text] for text in captions.texts]

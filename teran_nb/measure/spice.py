@@ -334,6 +334,22 @@ def _read_kept(folder):
             path.unlink(missing_ok=True)
     return parsed
 
+_PUNCTUATION = {"''","'","``","`","-LRB-","-RRB-","-LCB-","-RCB-",".","?","!",",",":","-","--","...",";"}
+
+def _coco_words(java, groups):
+    "The same groups, each caption as words in lower case without punctuation, by the tokeniser of COCO's evaluation."
+    jar = Path(find_spec("pycocoevalcap").submodule_search_locations[0])/"tokenizer"/"stanford-corenlp-3.4.1.jar"
+    command = [java, "-Dfile.encoding=UTF-8", "-cp", str(jar), "edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase"]
+    texts = list(chain.from_iterable(groups))
+    lines = "".join(" ".join(text.split()) + "\n" for text in texts)
+    done = subprocess.run(command, input=lines.encode("utf8"), capture_output=True, check=False)
+    tokens = done.stdout.decode("utf8").split("\n")[:-1]
+    if done.returncode or len(tokens) != len(texts):
+        raise RuntimeError(f"COCO's tokeniser ended with status {done.returncode} and gave {len(tokens)} of {len(texts)} captions; "
+                           f"install pycocoevalcap again: {done.stderr.decode(errors='replace')[-200:]}")
+    words = iter(" ".join(word for word in line.split() if word not in _PUNCTUATION) for line in tokens)
+    return [tuple(next(words) for _ in group) for group in groups]
+
 _BATCH = 500 # captions and images that are parsed in one call; an interrupted call is lost
 
 def parse_tuples(
@@ -341,9 +357,11 @@ def parse_tuples(
     kept:str|Path|None=None, # Folder of the tuples that are kept; `spice-tuples` in `home()` by default
     processes:int=1, # Java processes at a time, each with one thread
     memory:int=3, # Most heap of each Java process, GB
+    coco:bool=False, # Captions become words in lower case without punctuation first, as COCO's evaluation does it
 ) -> Tuples: # Tuples of every caption and every image, with synsets
     "Parse captions by the original program; what was parsed before is not parsed again."
     folder = user_path(kept or home()/"spice-tuples")
+    if coco: folder = folder/"coco"
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(captions, Captions): captions = [*captions.texts,*captions.texts_by_image()]
     groups = list(dict.fromkeys((g,) if isinstance(g, str) else tuple(g) for g in captions))
@@ -353,7 +371,9 @@ def parse_tuples(
     options = [f"-Xmx{memory}G", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8", "edu.anu.spice.SpiceScorer"]
     command = [*find_spice_program(), *options] if missing else []
     def parse(batch):
-        tuples = Tuples(_run_program(command, batch))
+        read = _coco_words(command[0], batch) if coco else batch
+        of_words = _run_program(command, list(dict.fromkeys(read)))
+        tuples = Tuples({group: of_words[words] for group,words in zip(batch, read)})
         text = tuples.to_jsonl().encode("utf8")
         with atomic(folder/f"{digest(text)[:32]}.jsonl") as tmp: tmp.write_bytes(text)
         return tuples.parsed

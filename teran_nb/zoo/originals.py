@@ -126,7 +126,7 @@ def _original_config(
     values["regions.place"] = str(values["regions.place"] or "none").lower()
     values["pooling"] = _POOLING.get(str(values["pooling"]), values["pooling"])
     filters = bool(loss_type and settings["model.exclude-stopwords"]) # TERN's code has no such filter
-    values |= {"training_heads": heads, "ranking_head": heads[0], "reference.code": "teran" if loss_type else "tern",
+    values |= {"training_heads": heads, "ranking_head": heads[-1], "reference.code": "teran" if loss_type else "tern",
                "reference.stop_words": sorted(STOP_WORDS) if filters else []}
     with reading(path, "has a config that cannot be read", "copy it again"): # types and sizes are checked
         return override(PublishedConfig(), values)
