@@ -125,7 +125,7 @@ def rouge_of(
     return next(rouge_blocks([words(text) for text in sentences], [[words(text) for text in references]], np.float64, 1))[:,0]
 
 def spice_of(
-    tuples:Tuples, # Tuples of all sentences and references: `parse_tuples([*judgements.sentences, *judgements.references.values()], coco=True)`
+    tuples:Tuples, # Tuples of all sentences and references: `parse_tuples([*judgements.sentences, *judgements.references.values()])`
 ) -> Callable: # A function of sentences and references, as `rouge_of`
     "SPICE of some sentences."
     def scores(sentences, references):
