@@ -36,8 +36,8 @@ from ..zoo.dual import DualEncoder
 from ..zoo.conse import Conse
 from ..zoo.opening import hub_kind, pretrained_name
 from ..measure.relevance import relevances_of
-from ..measure.retrieval import PROTOCOLS, NdcgRule
-from ..measure.evaluation import Evaluation, ensemble, evaluate
+from ..measure.retrieval import PROTOCOLS
+from ..measure.evaluation import Evaluation, evaluate
 from .recipe import READS_END, Recipe, recipe, recipe_names
 from .learner import History, Learner
 from .datasets import load_data
@@ -392,12 +392,7 @@ def evaluate_runs(
     for condition in ("changed","seed","commit","run"):
         values = list(dict.fromkeys(origin[condition] for origin in origins))
         about[condition] = values[0] if len(values) == 1 else " + ".join(map(str, values))
-    options["relevance"] = list(options.get("relevance", ()))
-    evaluations = (evaluate(model, collection, **options, about=about) for model in models) # holds one at a time
-    if len(models) == 1: return next(evaluations)
-    name = options.get("protocol") or collection.name
-    ndcg = options.get("ndcg", NdcgRule())
-    return ensemble(evaluations, collection.captions.image_of, name, options["relevance"], ndcg, about)
+    return evaluate(models, collection, **options, about=about)
 
 # %% ../../nbs/training/04_runs.ipynb #cb72931d
 @patch
