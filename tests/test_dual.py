@@ -17,14 +17,14 @@ from teran_nb.data.hf_datasets import save_dataset, to_dataset
 from teran_nb.training.datasets import load_data
 from teran_nb.measure.evaluation import evaluate
 from teran_nb.measure.retrieval import retrieval
-from teran_nb.training.runs import evaluate_runs, load_model
+from teran_nb.training.runs import evaluate_runs, load_model, open_models
 from teran_nb.look.finder import Finder
 from teran_nb.look.galleries import best_regions, show_word, word_vector
 from teran_nb.core.config import check
 from teran_nb.zoo.dual import DualConfig, DualEncoder
 from teran_nb.zoo.small_models import TOY_FAMILIES, ScratchConfig, toy_folder, train_clip
 from teran_nb.search.index import Index, ask
-from teran_nb.search.own_pictures import encode_or_index, open_models, prepare_own
+from teran_nb.search.own_pictures import encode_or_index, prepare_own
 
 matplotlib.use("Agg")
 SMALL = ScratchConfig(size=64, patch=16, dim=32, layers=2, heads=4, epochs=1, batch_size=8, captions_per_image=1)
