@@ -31,7 +31,6 @@ from ..data.collection import Collection
 from ..scenes.scenes import example_pictures
 from .extractors import Extractor, build_extractor, model_files
 from .extraction import extract_folder
-from .duplicates import Duplicates, find_duplicates
 
 # %% ../../nbs/photos/06_prepare.ipynb #100e29f0
 Names = Annotated[tuple[str|Path,...], Strict(False)] # a list too
@@ -220,7 +219,6 @@ class Prepared(MarkdownRepr):
         collection = Collection.open(self.folder)
         if self.captions is None: return collection
         return Collection(collection.features, self.captions, collection.pictures, name=collection.name, about=collection.about)
-    def duplicates(self) -> Duplicates: return find_duplicates(self.open()) # Equal pictures, within and across splits
     def _repr_markdown_(self):
         facts = self.manifest["counts"] | {"described by": self.manifest["extractor"]}
         rows = [(name, value if isinstance(value, str) else f"{value:,}") for name,value in facts.items()]
