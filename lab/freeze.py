@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from teran_nb import compare, draw_scene, load_data, paper_rows, recipe_names, rouge_l
+from teran_nb import compare, draw_scene, load_data, recipe, recipe_names, rouge_l
 from teran_nb.model.alignment import POOLINGS
 
 FROZEN = Path(__file__).with_name("frozen.json")
@@ -53,7 +53,7 @@ def poolings():
 
 def trainings(data, folder):
     "Losses, validations and tests of every recipe."
-    table = compare(paper_rows(recipe_names(), epochs=2), data, seeds=[0], output=folder, device="cpu")
+    table = compare([recipe(name, epochs=2) for name in recipe_names()], data, seeds=[0], output=folder, device="cpu")
     for name, measured in table.lines.items():
         yield f"test {name}", dict(measured[0].metrics)
     for log in sorted(folder.rglob("log.jsonl")):

@@ -16,7 +16,7 @@ from lab.registry import fill_document, fill_documents, main, registry_table, wi
 from teran_nb.core import processes
 from teran_nb.core.files import write_json
 from teran_nb.measure.results import Measured, Result
-from teran_nb.training.compare import compare, paper_rows
+from teran_nb.training.compare import compare
 from teran_nb.training.datasets import load_data
 from teran_nb.training.recipe import _full_name, recipe, recipe_names
 from teran_nb.training.runs import _record
@@ -287,7 +287,8 @@ def test_minimal_pairs_without_context(tmp_path, monkeypatch):
     "A row, its words alone, its regions alone, and both; a line may have a label of its own, and ensembles are left out."
     monkeypatch.setattr(processes, "git_commit_hash", lambda: "2adcbd9")  # a number of changed files is not entered
     data = load_data("scenes:tiny")
-    results = compare(paper_rows(["tern-mrsw-test", "teran-mrsw-ens"], "tiny", epochs=1), data, [0], tmp_path / "runs")
+    rows = [recipe(name, "tiny", epochs=1) for name in ("tern-mrsw-test", "teran-mrsw-ens")]
+    results = compare(rows, data, [0], tmp_path / "runs")
     alone = without_contexts(results, data)
     assert list(alone.lines) == ["tern-mrsw-test" + bag for bag in ("", "-words-alone", "-regions-alone", "-both-alone")]
     assert alone.values("tern-mrsw-test", "pairs") == pytest.approx(results.values("tern-mrsw-test", "pairs"))

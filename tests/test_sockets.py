@@ -13,7 +13,7 @@ import torch
 from conftest import ROOT, papermill, toy_result
 from teran_nb.core.processes import seed_everything
 from teran_nb.core.config import PART_KINDS, check, register
-from teran_nb.measure.evaluation import ensemble, evaluate
+from teran_nb.measure.evaluation import evaluate
 from teran_nb.training.learner import Learner
 from teran_nb.measure.results import METRICS, Result
 from teran_nb.measure.retrieval import Protocol, ranks
@@ -264,7 +264,7 @@ def test_a_metric_of_one_cell(drawn, tmp_path):
     try:
         result = evaluate(copied["Toy"](), drawn, Protocol("halves", 2), about={"model": "toy"})
         assert "first quarter %" in result._repr_markdown_()
-        both = ensemble([result, result], drawn.captions.image_of, Protocol("halves", 2))
+        both = evaluate([copied["Toy"](), copied["Toy"]()], drawn, Protocol("halves", 2))
         assert both.metrics["t2i_first"] == result.metrics["t2i_first"]
         assert "t2i first quarter %" in (result | both).table()
         seeds = toy_result(.1, .2).lines["teran-mrsw"]

@@ -27,8 +27,9 @@ from teran_nb.measure.results import read_result
 from teran_nb.measure.retrieval import retrieval
 from teran_nb.zoo.published_network import PublishedConfig, PublishedNetwork
 from teran_nb.zoo.originals import load_original, save_original
-from teran_nb.training.compare import compare, paper_rows
+from teran_nb.training.compare import compare
 from teran_nb.training.datasets import WORLDS, load_data
+from teran_nb.training.recipe import recipe
 from teran_nb.training.runs import Run
 from teran_nb.zoo.published_code import Reference
 from teran_nb.model.regions import RegionConfig, StackConfig
@@ -168,13 +169,14 @@ def test_ablations_fill_every_row(tmp_path):
 def test_a_row_begins_with_another(tmp_path):
     "The pretraining that a row begins with is trained first, once, by the same call; the run of the row keeps where it began."
     world, row = load_data("scenes:tiny"), "iais-singular-pretrained"
-    rows = paper_rows([row], "tiny", epochs=1)
+    rows = [recipe(row, "tiny", epochs=1)]
     first = compare(rows, world, [0], tmp_path)
     weights = tmp_path / "tiny-single-stream-pretraining-seed0/model/model.safetensors"
     assert Run(tmp_path / f"tiny-{row}-seed0").recipe.begins == str(weights.parent.parent)
     when = weights.stat().st_mtime_ns
     assert compare(rows, world, [0], tmp_path).lines == first.lines and weights.stat().st_mtime_ns == when
-    tuned = compare(paper_rows(["single-stream-pretrained", row], "tiny", epochs=1), world, [1], tmp_path / "tuned", grid={"learning_rate": [1e-6, .003]})
+    both = [recipe(name, "tiny", epochs=1) for name in ("single-stream-pretrained", row)]
+    tuned = compare(both, world, [1], tmp_path / "tuned", grid={"learning_rate": [1e-6, .003]})
     begins = {Run(folder).recipe.begins for name in tuned.lines for folder in (tmp_path / "tuned").glob(f"tiny-{name}-*seed1")}
     assert begins == {str(tmp_path / "tuned/tiny-single-stream-pretraining-seed1")}, "both choices begin with the same pretraining"
     assert first.values(row, "changed") == [""] and {"isda", "isda_shares", "entropy_words"} <= first.lines[row][0].metrics.keys()

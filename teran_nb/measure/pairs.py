@@ -211,8 +211,7 @@ class WithoutContext(Encoder):
         self.regions = regions
         alone = " and ".join(name for name,by_itself in (("words",words),("regions",regions)) if by_itself)
         name = f"{model.info.name}, {alone} alone".lstrip(", ")
-        self.info = EncoderInfo(name, model.info.reads, model.info.extractor, model.info.pooling,
-                                not_stored=model.info.not_stored)
+        self.info = EncoderInfo(name, model.info.reads, model.info.extractor, model.info.pooling)
         self.fingerprint = f"{model.fingerprint} {alone} alone"
         self.device = model.device
     def cache_key(self, collection): return self.model.cache_key(collection)

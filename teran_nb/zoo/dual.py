@@ -74,8 +74,7 @@ class DualEncoder(Encoder):
         family:Family, # The model, from `family_of`
         config:DualConfig=DualConfig(), # How it is used
         name:str="", # For titles and tables; the family's by default
-        boxes:Callable|None=None, # From pictures to their regions, such as a `Detector`; None: as `config.regions` says
-        cache_folder:str|Path|None=None, # Folder of encoded collections; None, or `boxes` without a `name`: none
+        boxes:Callable|None=None, # From pictures to their regions, with a `name`, such as a `Detector`; None: as `config.regions` says
     ):
         words = family.word_source if config.words == "auto" else config.words
         self.late_interaction = family.word_source == "tokens" # Whether its own score compares tokens with patches
@@ -90,13 +89,16 @@ class DualEncoder(Encoder):
         if config.phrases and words == "tokens":
             raise ValueError("phrases need words='prompts', because tokens are cut by the tokenizer; leave out phrases="
                              f"{config.phrases}")
-        if boxes is not None: config = replace(config, regions="boxes")
+        if boxes is not None:
+            config = replace(config, regions="boxes")
+            if not hasattr(boxes, "name"):
+                raise ValueError("`boxes` has no name, by which caches and indexes could tell its regions from those of another function; "
+                                 "give it one, such as `boxes.name = \"halves\"`")
         self.family = family
         self.config = replace(config, words=words, dense=family.mode(config.dense))
         self.name = name or family.name
         self.stop_words = stop_words(config.stop_words) if config.stop_words else frozenset()
         self.detect_boxes = boxes
-        self.cache_folder = user_path(cache_folder) if cache_folder and not self.info.not_stored else None
     def __repr__(self):
         config = self.config
         regions = f"{config.regions} by {config.dense!r}"
@@ -106,8 +108,7 @@ class DualEncoder(Encoder):
     @property
     def fingerprint(self) -> str:
         config = self.config
-        detector = getattr(self.detect_boxes, "name", repr(type(self.detect_boxes)))
-        boxes = f"best of {detector}" if self.detect_boxes else ""
+        boxes = f"best of {self.detect_boxes.name}" if self.detect_boxes else ""
         words = [config.words,config.templates,config.phrases,config.stop_words]
         regions = config.regions if config.boxes_by == "roi-align" else f"{config.regions} by {config.boxes_by}"
         return digest([self.family.fingerprint, config.dense, regions, config.scales, boxes, words])
@@ -130,12 +131,8 @@ def info(self:DualEncoder) -> EncoderInfo:
     elif self.family.ranks_only and config.regions == "patches":
         note = ("This model makes one vector of a picture, so its one region is the whole picture: "
                 "it ranks, and shows no places.")
-    not_stored = ""
-    if self.detect_boxes is not None and not hasattr(self.detect_boxes, "name"):
-        not_stored = ("`boxes` is a function without a name, and the fingerprint of the model is the same for all of these; "
-                      "give it one, such as `boxes.name = \"halves\"`")
     return EncoderInfo(self.name, "pictures", pooling=pooling, own_score="" if by_alignment else "its own score",
-                       has_matching_head=hasattr(self.family, "match") and not by_alignment, note=note, not_stored=not_stored)
+                       has_matching_head=hasattr(self.family, "match") and not by_alignment, note=note)
 
 # %% ../../nbs/zoo/11_dual.ipynb #afa9f262
 _TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -155,9 +152,9 @@ def from_pretrained(cls:DualEncoder,
     path = project_path(user_path(name))
     if isinstance(boxes, (str,Path)): boxes = Detector(str(boxes), device=pick_device(device).type)
     family = family_of(str(path if path.is_dir() else name), pick_device(device), precision)
-    if cache_folder == "auto": cache_folder = home()/"encoded"
-    title = path.name if path.is_dir() else str(name)
-    return cls(family, config, title, boxes, cache_folder)
+    model = cls(family, config, path.name if path.is_dir() else str(name), boxes)
+    if cache_folder: model.cache_folder = home()/"encoded" if cache_folder == "auto" else user_path(cache_folder)
+    return model
 
 # %% ../../nbs/zoo/11_dual.ipynb #6f55a939
 def _scale(size, other): return torch.tensor([size[0]/other[0],size[1]/other[1]]*2)

@@ -15,6 +15,7 @@ from teran_nb.core.files import write_json
 from teran_nb.data.words import make_tokenizer
 from teran_nb.model.text import TextConfig, text_encoder
 from teran_nb.photos.detectors import Detector
+from teran_nb.photos.duplicates import find_duplicates
 from teran_nb.photos.prepare import Sources, prepare
 from teran_nb.photos.fine_tuning import LearningBackbone, load_backbone
 from teran_nb.photos.vision import Backbone
@@ -150,4 +151,4 @@ def make_preparing(folder):
 def prepared_holds(made):
     "It shows itself, and its pictures and what was left out are there."
     names = [name for name, reason in made.left_out.items() if type(reason) is str and reason]
-    return bool(made._repr_markdown_()) and names == ["broken.png"] and len(made.open()) == 3 and made.duplicates().images <= 3
+    return bool(made._repr_markdown_()) and names == ["broken.png"] and len(made.open()) == 3 and find_duplicates(made.open()).images <= 3
