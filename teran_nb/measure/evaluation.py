@@ -26,7 +26,7 @@ from ..model.encoder import Encoder, require_rerank
 from ..model.single_stream import relation_distances
 from .relevance import Relevance
 from .results import Measured, Result
-from .retrieval import NdcgRule, Protocol, folds, named_protocol, retrieval
+from .retrieval import NdcgRule, Protocol, folds, named_protocol, retrieval, without_hubs
 from .grounding import Grounding, grounding
 from .pairs import PairScores, require_images, score_pairs
 
@@ -75,7 +75,7 @@ class Evaluation(MarkdownRepr):
 
 # %% ../../nbs/measure/06_evaluation.ipynb #51361721
 def _similarities(model, images, captions, parts, pooling, rerank, show_progress_bar):
-    "Similarity of every pair, on the CPU; `parts` are the folds, each of which is ranked by itself."
+    "Similarity of every pair, on the CPU; `parts` are the folds, each of which is ranked by itself; one part is everything."
     options = {"rerank": rerank} if rerank else {}
     def similarity(images, captions):
         return model.similarity(images.to(model.device), captions.to(model.device), pooling=pooling,
@@ -98,6 +98,7 @@ def evaluate(
     show_progress_bar:bool=False, # Show progress
     relations:bool=False, # Measure relations also of a model without the joint head
     pairs:MinimalPairs|None=None, # Minimal pairs to score, of these images or with pictures of their own
+    bank:Collection|None=None, # Other images with captions, such as training ones, by which hubs lose their lead (`without_hubs`)
     about:dict|None=None, # What the numbers are printed with: model, seed, commit
 ) -> Evaluation: # With the similarities they come from; grounding and relations are of a single model
     "Retrieval in both directions, grounding where the collection has links, and minimal pairs where some are given."
@@ -111,6 +112,7 @@ def evaluate(
     parts = folds(protocol, captions.image_of, len(collection)) # refuses a wrong number of images before anything is encoded
     for r in relevance: r.require_captions(captions)
     if pairs is not None: require_images(pairs, collection)
+    if bank is not None and rerank: raise ValueError("a bank compares all pairs and rerank does not; leave out one of the two")
     for member in models: require_rerank(member.info, rerank, pooling)
     sim = None
     encoded = [] # images and captions, of the first model
@@ -118,7 +120,12 @@ def evaluate(
     for member in models:
         images = member.encode_images(collection, show_progress_bar=show_progress_bar)
         texts = member.encode_captions(collection, show_progress_bar=show_progress_bar)
-        own_sim = _similarities(member, images, texts, parts, pooling, rerank, show_progress_bar)
+        def compared(images, texts, parts): return _similarities(member, images, texts, parts, pooling, rerank, show_progress_bar)
+        own_sim = compared(images, texts, parts)
+        if bank is not None:
+            bank_images = member.encode_images(bank, show_progress_bar=show_progress_bar)
+            bank_captions = member.encode_captions(bank, show_progress_bar=show_progress_bar)
+            own_sim = without_hubs(own_sim, compared(images, bank_captions, [bank]), compared(bank_images, texts, [bank]))
         sim = own_sim if sim is None else sim + own_sim
         encoded = encoded or [images,texts]
         if pairs is not None: scored.append(score_pairs(member, pairs, collection, images, pooling, show_progress_bar))
@@ -126,6 +133,7 @@ def evaluate(
     conditions = dict(about or {})
     if pooling: conditions["pooling"] = pooling
     if rerank: conditions["rerank"] = rerank
+    if bank is not None: conditions["bank"] = f"{len(bank):,} images and {len(bank.captions):,} captions of {bank.name}"
     ranked = retrieval(sim, captions.image_of, protocol, relevance, ndcg, conditions)
     pair_scores = None
     if scored:

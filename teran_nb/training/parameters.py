@@ -76,7 +76,7 @@ _TAKES = {"data": ("captions","missing","relevance"), "training": ("processes","
 _TAKES_OF_TESTS = {"data": ("captions","missing","relevance"), "testing": ("protocol","row","text","rerank"),
                    "ndcg": ("gains","i2t_queries"), "grounding": ("word_pooling","heat_threshold"),
                    "phrases": ("phrases","pixels","bad"), "pairs": ("pairs","pictures"),
-                   "judgements": ("judgements",)}
+                   "judgements": ("judgements",), "bank": ("bank",)}
 
 def _require_options(options, cells):
     "Refuse an option that is a parameter of the workflow itself (ValueError)."
@@ -104,7 +104,7 @@ def check_parameters(
     resume:str="", # Name or folder of a run to continue
     data:str|list="", # As in `load_data`, empty where none are opened; a run that is continued must have the same
     pictures:str|Path="", # Folder of pictures that is searched, in which `output` must not be; or a name, as in `prepare_own`
-) -> SimpleNamespace: # The options: `data`, `training`, `testing`, `ndcg`, `grounding`, `phrases`, `pairs`, `judgements` and `others`
+) -> SimpleNamespace: # The options: `data`, `training`, `testing`, `ndcg`, `grounding`, `phrases`, `pairs`, `judgements`, `bank` and `others`
     "Refuse what a workflow cannot do before it begins, and give each option to the function that takes it."
     cells = _executed_cells()
     require_known_parameters(cells)
