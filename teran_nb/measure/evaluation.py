@@ -8,6 +8,7 @@ __all__ = ['Evaluation', 'evaluate', 'read_tested']
 # %% ../../nbs/measure/06_evaluation.ipynb #04df262d
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import NotRequired
 
@@ -120,7 +121,7 @@ def evaluate(
     for member in models:
         images = member.encode_images(collection, show_progress_bar=show_progress_bar)
         texts = member.encode_captions(collection, show_progress_bar=show_progress_bar)
-        def compared(images, texts, parts): return _similarities(member, images, texts, parts, pooling, rerank, show_progress_bar)
+        compared = partial(_similarities, member, pooling=pooling, rerank=rerank, show_progress_bar=show_progress_bar)
         own_sim = compared(images, texts, parts)
         if bank is not None:
             bank_images = member.encode_images(bank, show_progress_bar=show_progress_bar)

@@ -375,7 +375,7 @@ def evaluate_runs(
     changes:Mapping|None=None, # Fields of the network's configuration that the test changes; those of that recipe when None
     text:str="", # As in `load_model`
     dual:Mapping|None=None, # As in `load_model`
-    **options, # Options of `evaluate`: `protocol`, `relevance`, `ndcg`, `rerank`, `pairs` ...
+    **options, # Options of `evaluate`: `protocol`, `relevance`, `ndcg`, `rerank`, `pairs`, `bank` ...
 ) -> Evaluation: # Its `model` is the first one
     "Evaluate a trained model, an original checkpoint, or an ensemble."
     if options.get("protocol"): one_of(options["protocol"], PROTOCOLS, "protocol")
@@ -397,6 +397,7 @@ def evaluate_runs(
         if isinstance(model, DualEncoder): origin["changed"] = dual_options
         model.config = override(model.config, changes)
     config = models[0].config
+    if options.get("bank") is not None: row = f"{row}-bank"
     about = {"model": row, "models": "single" if len(models) == 1 else f"ensemble of {len(models)}",
              "pooling": config.pooling if config.ranking_head == "alignment" else ""}
     for condition in ("changed","seed","commit","run"):
