@@ -36,12 +36,16 @@ def _glyphs(families):
     fonts = [get_font(findfont(FontProperties(family=[family]))) for family in families]
     return frozenset(letter for font in fonts for letter in font.get_charmap())
 
+_undrawn = set() # Letters that a warning has named
+
 def _drawable(text):
     "Text in which a box stands for each letter that no font has; matplotlib would warn of each of them at every drawing."
     known = _glyphs(tuple(plt.rcParams["font.family"]))
-    if known.issuperset(map(ord, text.replace("\n", ""))): return text
-    warn("some letters are drawn as □: no font of plt.rcParams['font.family'] has them; add one that has, such as Noto Sans CJK SC")
-    return "".join(c if c == "\n" or ord(c) in known else "□" for c in text)
+    letters = set(map(ord, text.replace("\n", ""))) - known
+    if not letters: return text
+    if not letters <= _undrawn: warn("some letters are drawn as □: no font of plt.rcParams['font.family'] has them; add one that has, such as Noto Sans CJK SC")
+    _undrawn.update(letters)
+    return "".join("□" if ord(c) in letters else c for c in text)
 
 def plain(
     text:object, # Text from data

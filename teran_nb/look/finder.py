@@ -285,8 +285,9 @@ def notes(self:Finder,
 ) -> list[str]: # Sentences
     "What a reader of an answer should know: whether anything shows the sentence, which words were read, how it is ranked."
     model,images,crosses = self.models[name],self.images(name),self._reads_pairs(name)
-    notes = [] if self.by_picture else [self.hits[name].verdict, self.hits[name].note, *self._word_notes(name)]
-    if crosses or not model.info.is_cross_encoder: notes.append(model.info.note)
+    notes = [] if self.by_picture else [*self.hits[name].remarks, *self._word_notes(name)]
+    adds_cosine = model.info.global_weight and self.pooling # which another pooling leaves out
+    if crosses or not (model.info.is_cross_encoder or adds_cosine): notes.append(model.info.note)
     if crosses: notes.append("The cosine filter and “Find it in all pictures” compare a word alone, before it meets a picture.")
     if crosses and self.rerank:
         notes.append(f"The best {self.rerank} by the alignment are scored by {model.info.ranks_by}; the others stand behind them.")
@@ -304,10 +305,9 @@ def ranks_by(self:Finder,
 # %% ../../nbs/look/04_finder.ipynb #f00d0002
 @patch
 def _find_presence(self:Finder, name):
-    "What the scores of a model say about a split in memory: learned from its captions, or brought by the model."
+    "What the scores of a model say about a split in memory: brought by the model, as for `ask`, or learned from the captions."
     model,images,captions = self.models[name],self.images(name),self.collection.captions
-    fitted = fit_presence(model, images, captions) if self.captioned else None
-    return fitted or Presence.from_model(model)
+    return Presence.from_model(model) or (fit_presence(model, images, captions) if self.captioned else None)
 
 # %% ../../nbs/look/04_finder.ipynb #0d61462c
 def _words_in(spans, span):

@@ -139,7 +139,7 @@ def show_gallery(
     captions = collection.captions
     if isinstance(sim, Answers):
         title = "\n".join(line for line in (title, sim.note) if line)
-        notes = [hits.verdict for hits in sim.hits]
+        notes = [" ".join(hits.remarks) for hits in sim.hits]
         names = collection.image_ids # which a reader searches for; the galleries of known matches do not need them
         texts,sim = sim.sentences,sim.matrix(collection.image_ids)
         true = [set() for _ in texts] # not known

@@ -90,7 +90,7 @@ def sentence(self:_SiteBuilder, caption):
     return {"anchor": f"s{caption}", "name": self.texts[caption], "thumbnail": self.thumbnail(image),
             "text": _caption_buttons([self.align(row, caption) for row,_ in answers]),
             "rank": int(self.ranks["t2i"][caption]) if self.known else None, "answers": pictures,
-            "verdict": "" if self.known else self.result.hits[caption].verdict}
+            "remarks": [] if self.known else self.result.hits[caption].remarks}
 
 # %% ../../nbs/look/06_website.ipynb #3465598f
 @patch

@@ -190,6 +190,9 @@ class Hits(MarkdownRepr):
         least = f", and “{self.missing}” is shown least" if self.missing else ""
         sure = "Probably" if self.present < 1/3 else "Perhaps"
         return f"{sure} nothing here shows this: {100*self.present:.0f} % that something does{least}."
+    @property
+    def remarks(self) -> list[str]: # The verdict and the note, where there are any
+        return [text for text in (self.verdict,self.note) if text]
     def __len__(self): return len(self.ids)
     def __getitem__(self, i):
         if isinstance(i, slice): return [self[j] for j in range(len(self))[i]]
@@ -211,7 +214,7 @@ class Hits(MarkdownRepr):
             rows.append([rank, hit.image_id, f"{hit.score:.2f}", regions])
         table = markdown_table(["rank","image","score","best region of each word (cosine)"], rows)
         below = [f"and {len(self) - len(rows):,} more"] if len(self) > len(rows) else []
-        return "\n\n".join([table, *below, *[escape_markdown(text) for text in (self.note,self.verdict) if text]])
+        return "\n\n".join([table, *below, *map(escape_markdown, self.remarks)])
 
 # %% ../../nbs/search/05_answers.ipynb #831dce38
 @dataclass(frozen=True, eq=False, repr=False)
@@ -241,6 +244,6 @@ class Answers(MarkdownRepr):
         rows = []
         for sentence,hits in zip(self.sentences, self.hits):
             rows.append([sentence, hits.ids[0], f"{hits.scores[0]:.2f}"] if len(hits) else [sentence,"none",""])
-        texts = {sentence: hits.verdict if len(hits) else hits.note for sentence,hits in zip(self.sentences, self.hits)}
+        texts = {sentence: " ".join(hits.remarks) for sentence,hits in zip(self.sentences, self.hits)}
         below = [escape_markdown(f"{sentence}: {text}") for sentence,text in texts.items() if text]
         return "\n\n".join([markdown_table(["sentence","best image","score"], rows), *below])

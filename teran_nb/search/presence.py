@@ -23,13 +23,15 @@ from ..model.encoder import Encoder
 from ..model.similarity import similarity
 
 # %% ../../nbs/search/04_presence.ipynb #02053896
+def _says_something(word): return word.isalpha() and word not in STOP_WORDS and word != "without"
+
 def judged_words(
     caption:Encoded, # One row
 ) -> dict[int,str]: # Rows of its vectors, and the word of each; all of them where none means much
     "The words of a caption that say what an image shows."
     words = caption.words[0]
     texts = dict(enumerate(words.texts[word].casefold() if word >= 0 else "" for word in words.word_of))
-    return {row: text for row,text in texts.items() if text.isalpha() and text not in STOP_WORDS} or texts
+    return {row: text for row,text in texts.items() if _says_something(text)} or texts
 
 def best_count(
     images:int, # That were compared
@@ -113,12 +115,13 @@ class Presence:
         caption:Encoded, # One row
         score:float, # Mean of its best scores, divided by the number of `summed_words`
         levels:Tensor, # Mean of the best cosines of each of its `judged_words`, `(words,)`
-    ) -> tuple[float,str]: # And the word that is shown least
+    ) -> tuple[float,str]: # And the word that is shown least, empty where none means much
         "Probability that any image shows a sentence."
         words = judged_words(caption)
         surplus = levels - _random_features(F.normalize(caption.parts.values[list(words)].float(), dim=1)) @ torch.tensor(self.expected)
         numbers = (score,_together(surplus).item(),1)
-        return _sigmoid(sum(w*x for w,x in zip(self.weights, numbers))),list(words.values())[surplus.argmin()]
+        least = list(words.values())[surplus.argmin()]
+        return _sigmoid(sum(w*x for w,x in zip(self.weights, numbers))),least if _says_something(least) else ""
     def judge_images(self,
         model:Encoder, # That encoded both
         images:Encoded, # All images
