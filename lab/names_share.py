@@ -10,7 +10,7 @@ from teran_nb.measure.evaluation import evaluate
 from teran_nb.training.datasets import load_data
 from teran_nb.training.runs import load_model
 
-SHARES = 0.0, 0.1, 0.2, 0.3, 0.35, 0.4, 0.5
+SHARES = 0.0, 0.1, 0.2, 0.3, 0.4, 0.45, 0.5, 0.6
 
 
 def rsum_by_share(run: str, data: str, split: str) -> str:
