@@ -164,6 +164,10 @@ def _extract(sources, files, work, extractor, batch_size, workers, device, show_
     for note in notes: warn(": ".join(note)) # at the call of `prepare`, because the work takes long
     extractor = extractor or build_extractor(sources.extractor, sources.extractor_settings, device)
     chosen = [captions.image_ids[i] for i in chosen_images(sources, captions.image_ids, captions.splits)]
+    # an extractor has one name with and without the mirrored view, but vectors of one cannot go on with those of the other
+    unfinished = work/".features.unfinished"
+    has_views = getattr(extractor, "views", 0) > 0
+    if (unfinished/"views.bin").is_file() != has_views: shutil.rmtree(unfinished, ignore_errors=True)
     extract_folder(
         sources.picture_folder, extractor, work/"features", batch_size, workers, sources.bad, work/"thumbnails",
         resume=True, show_progress_bar=show_progress_bar, only=chosen)
