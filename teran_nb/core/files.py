@@ -50,12 +50,11 @@ def is_builtin(
     given:Any, # As a user typed it
     name:str, # Name of data that this library brings
 ) -> bool:
-    "Whether a user means data of this library; a folder of theirs by that name makes it ambiguous (ValueError)."
+    "Whether a user means data of this library: the bare name always does, and a folder of that name is `./name`."
     if given != name: return False
     folder = project_path(name)
-    if not folder.is_dir(): return True
-    raise ValueError(f"{name!r} names data of this library, and {folder} is a folder of yours; say './{name}' for your folder, "
-                     "or rename it for those of the library")
+    if folder.is_dir(): warn(f"{name!r} is the data of this library, and not your folder {folder}; say './{name}' for the folder")
+    return True
 
 # %% ../../nbs/core/02_files.ipynb #58ab88a1
 def home() -> Path: # `$TERAN_NB_HOME`, or `~/.cache/teran_nb` where that is not set

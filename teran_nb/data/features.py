@@ -323,7 +323,7 @@ def _continue(self:FeatureWriter):
         if {file.name for file in self.tmp.iterdir()} - {"manifest.json", *(f"{part}.bin" for part in known)}:
             raise ValueError(f"{self.tmp} is no unfinished work of ours; rename it")
         for file in self.tmp.iterdir(): file.unlink()
-        self._keep()
+        return
     state = read_json(path, _State, cure)
     if state.pop("self", "") != digest(state): raise ValueError(f"{path} does not match its checksum; {cure}")
     if state["about"] != self.about:

@@ -9,6 +9,7 @@ __all__ = ['show_curves', 'show_correlation', 'show_lines', 'show_pairs', 'show_
 from collections.abc import Sequence
 from itertools import cycle
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -40,6 +41,12 @@ def _label_ends(ax, ends):
     for y,name,colour in sorted(ends):
         place = max(y, place+gap)
         ax.text(right + .02*(right-left), place, name, color=colour, fontsize=8, va="center")
+
+def _undrawn(why, ax):
+    "An axis with the reason why there is nothing to draw; a figure of its own is not displayed."
+    empty, = empty_figure(why, ax=ax)
+    if ax is None: plt.close(empty.figure.get_figure(root=True))
+    return empty
 
 _REFERENCES = {"isda": ("isda_flat","flat maps"), "grounding": ("grounding_random","a random region")}
 
@@ -78,7 +85,7 @@ def show_curves(
         if reference := _reference(epochs, metric):
             ax.axhline(reference[0], color="grey", ls=":", lw=1)
             ends.append((*reference, "grey"))
-        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1) # of a single epoch too
         _label_ends(ax, ends)
         ax.set(xlabel="epoch", ylabel=printed.unit)
         ax.set_title(_metric_title(metric), fontsize=9)
@@ -97,7 +104,7 @@ def show_correlation(
 ) -> Axes:
     "One metric against another, with Pearson's r of each model and of all points (IAIS Fig. 3)."
     missing = [metric for metric in (x,y) if metric not in table]
-    if missing: return empty_figure(f"no model here measured {' and '.join(missing)}", ax=ax)[0]
+    if missing: return _undrawn(f"no model here measured {' and '.join(missing)}", ax)
     points = table.dropna(subset=[x,y])
     ax = new_axis(ax, (4.6,3.6))
     across,up = metric_named(x),metric_named(y)
@@ -188,7 +195,7 @@ def show_board(
 ) -> Axes:
     "One metric of every ranker (a pooling or a head) and every loss, in %."
     frame = results.to_pandas()
-    if "ranker" not in frame or metric not in frame: return empty_figure("no line of a board is here", ax=ax)[0]
+    if "ranker" not in frame or metric not in frame: return _undrawn("no line of a board is here", ax)
     cells = frame.pivot_table(metric, "ranker", "loss", sort=False)
     values = 100*cells.to_numpy()
     ax = new_axis(ax, (1.8+1.1*len(cells.columns), 1.2+.28*len(cells)))

@@ -152,7 +152,7 @@ def _check_metric(metric):
 OWN_LINE = ("source","protocol","models","pooling","rerank","epochs","changed","NDCG@25") # differ from line to line
 OF_SEED = ("seed","commit","machine","threads","torch","data","command","run","seconds","epochs trained") # differ from seed to seed
 OF_MODEL = ("model","changed","seed","commit","run") # conditions of a model that everything measured of it shares
-_NOT_BELOW = ("model","pooling","choice","grid","run","seconds","epochs trained") # not printed below a table
+_NOT_BELOW = ("model","pooling","iais","choice","grid","run","seconds","epochs trained") # not printed below a table
 
 @dataclass(frozen=True)
 class Measured:
@@ -247,7 +247,8 @@ def to_pandas(self:Result) -> pd.DataFrame: # Columns `line`, then the condition
 
 _COLUMNS = ("mean_recall","eccv_map_at_r","eccv_rprecision","eccv_r1","cxc_r1","pm_rprecision",
             "grounding","grounding_random","noun","colour","size","number","pairs",
-            "expert_tau_c","crowd_tau_b","isda","iais_singular","iais_distributed")
+            "expert_tau_c","crowd_tau_b","isda")
+_OF_IAIS = ("iais_singular","iais_distributed") # of a table with a model that IAIS trained
 
 @patch
 def columns(self:Result,
@@ -260,7 +261,7 @@ def columns(self:Result,
     usual = []
     kinds = ["r1","r5","r10", *(f"ndcg_{name}" for name in names), *registered_metrics()]
     for d in ("t2i","i2t"): usual += [f"{d}_{kind}" for kind in kinds]
-    shown = list(metrics) or self.shown or [*usual,*_COLUMNS]
+    shown = list(metrics) or self.shown or [*usual,*_COLUMNS,*(_OF_IAIS if "iais" in frame else ())]
     return {metric: metric_named(metric).heading for metric in shown if metric in frame}
 
 @patch
@@ -367,7 +368,7 @@ def answered_by_both(
 def differences(self:Result,
     base:str="", # Line that the others are compared with; the first one when empty
     metrics:Iterable[str]=("t2i_r1","i2t_r1"), # Names of metrics
-) -> pd.DataFrame: # A row for each line and metric, in the unit of the metric; NaN where an interval is not known
+) -> pd.DataFrame: # A row for each line and metric, in the unit of the table; NaN where an interval is not known
     "How far each line is above another one, with the 95 % interval: Welch over seeds, or a paired bootstrap over queries."
     base = one_of(base or next(iter(self.lines)), self.lines, "line")
     rows = []
@@ -382,9 +383,11 @@ def differences(self:Result,
             if min(len(ours), len(theirs)) > 1 and not are_ensembles: interval,over = welch(ours, theirs),"seeds"
             elif len(ours) == len(theirs) == 1 and by_query is not None:
                 interval,over = paired_bootstrap(*by_query),"queries"
-            low,high = interval or (np.nan,np.nan)
-            rows.append({self.title: line, "above": base, "metric": metric, "difference": np.mean(ours) - np.mean(theirs),
-                         "low": low, "high": high, "over": over or "-"})
+            printed = metric_named(metric)
+            low,high = (printed.factor*end for end in interval or (np.nan,np.nan))
+            difference = printed.factor*(np.mean(ours) - np.mean(theirs))
+            rows.append({self.title: line, "above": base, "metric": printed.heading, "difference": difference, "low": low,
+                         "high": high, "over": over or "-"})
     return pd.DataFrame(rows)
 
 # %% ../../nbs/measure/00_results.ipynb #15cdced3

@@ -254,12 +254,16 @@ def _require_encoded(method, encoded, names):
                              "products are no cosines; apply F.normalize(vectors, dim=-1), and leave out regions or words "
                              "whose vector is zero")
 
-def _check_encoder(encoder, images, captions):
+def _check_encoder(encoder, images=None, captions=None):
     "Refuse an encoder whose vectors, words and scores do not fit together, or depend on a batch (ValueError)."
+    if isinstance(encoder, type): raise ValueError(f"{encoder.__name__} is a class; give an instance, {encoder.__name__}()")
+    if images is None or captions is None:
+        raise ValueError("an encoder is tried on pictures and sentences; give both: check('encoder', encoder, pictures, sentences)")
     if not encoder.name or not encoder.fingerprint:
         raise ValueError(f"{type(encoder).__name__} has no name or no fingerprint; caches and indexes tell encoders apart by "
                          "the fingerprint, so set both")
     one_of(encoder.info.reads, ("regions","pictures","both"), "value of info.reads")
+    one_of(encoder.info.pooling, POOLINGS, "pooling", registered=True)
     images,captions = list(as_images(images)),as_sentences(captions)
     if len(images) < 2 or len(captions) < 2:
         raise ValueError(f"{len(images)} images and {len(captions)} captions show no batch; give at least two of each")
@@ -281,7 +285,7 @@ def _check_encoder(encoder, images, captions):
     if counts != sides[1].parts.lengths.tolist():
         raise ValueError(f"encode_captions of {encoder.name!r} gives {sides[1].parts.lengths.tolist()} vectors and words for "
                          f"{counts}; `word_of` of each CaptionWords has the word of each vector, -1 for none")
-    pooling = encoder.pooling if encoder.pooling in POOLINGS and not POOLINGS[encoder.pooling].all_images else "mrsw"
+    pooling = "mrsw" if POOLINGS[encoder.pooling].all_images else encoder.pooling
     sim = encoder.similarity(*sides, pooling=pooling)
     for i,j in product(range(len(images)), range(len(captions))):
         score = encoder.align(sides[0][i], sides[1][j], pooling).score()

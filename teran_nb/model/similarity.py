@@ -298,6 +298,7 @@ def similarity(
 ) -> Tensor: # Float32 (float64 for float64), `(images, captions)`; 0 where an image or a caption is empty
     "Similarity of every pair: the pooling of `align`, for unit vectors."
     if not isinstance(pooling, Pooling): pooling = POOLINGS[one_of(pooling, POOLINGS, "pooling")]
+    if regions.dim != words.dim: raise ValueError(f"regions are vectors of {regions.dim} numbers and words of {words.dim}; make both of one size")
     device = regions.values.device
     if dtype is None and torch.is_autocast_enabled(device.type): dtype = torch.get_autocast_dtype(device.type)
     if dtype is None: dtype = torch.promote_types(regions.values.dtype, words.values.dtype)

@@ -8,6 +8,7 @@ __all__ = ['Names', 'Sources', 'chosen_images', 'Prepared', 'prepare', 'prepare_
 # %% ../../nbs/photos/06_prepare.ipynb #7a204b51
 import json, os, re, shutil, time, warnings
 from collections import Counter
+from difflib import get_close_matches
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -140,6 +141,12 @@ def _read_captions(sources, image_ids, usable=None):
                 "val, test)")
         if len(captions.image_ids) > 2: note += f", or draw them by held_out={{'val': {tenth}, 'test': {tenth}}}"
         notes.append((path.name,note))
+    usual = "train","val","test"
+    for name,n in Counter(captions.splits or ()).items():
+        similar = get_close_matches(name, usual, 1, .65) # `vla`, not `extra`
+        hint = f"; did you mean {similar[0]}?" if similar else ""
+        is_strange = name not in usual and (similar or "train" not in captions.splits)
+        if is_strange: notes.append((path.name, f"{n:,} images are in the split {name!r}, and a training reads train, val and test{hint}"))
     return captions,notes
 
 def _files_in(options, *names):
@@ -163,6 +170,10 @@ def _extract(sources, files, work, extractor, batch_size, workers, device, show_
     for note in notes: warn(": ".join(note)) # at the call of `prepare`, because the work takes long
     extractor = extractor or build_extractor(sources.extractor, sources.extractor_settings, device)
     chosen = [captions.image_ids[i] for i in chosen_images(sources, captions.image_ids, captions.splits)]
+    # an extractor has one name with and without the mirrored view, but vectors of one cannot go on with those of the other
+    unfinished = work/".features.unfinished"
+    has_views = getattr(extractor, "views", 0) > 0
+    if (unfinished/"views.bin").is_file() != has_views: shutil.rmtree(unfinished, ignore_errors=True)
     extract_folder(
         sources.picture_folder, extractor, work/"features", batch_size, workers, sources.bad, work/"thumbnails",
         resume=True, show_progress_bar=show_progress_bar, only=chosen)
@@ -266,7 +277,8 @@ def _manifest_of(output):
 def _open_prepared(output, state):
     "The collection that exists, if it was made of these sources."
     manifest = _manifest_of(output)
-    if manifest.get("sources") != state:
+    if not manifest: raise FileExistsError(f"{output} is there already and is no collection; name a new folder as output")
+    if manifest["sources"] != state:
         raise FileExistsError(f"{output} is there already and was made of something else, "
                               "or its pictures have changed since; choose another output, or remove it")
     for name in ("sizes.json","sources.json"): (output/name).unlink(missing_ok=True) # were needed to continue

@@ -165,6 +165,7 @@ def _about_training(made, run, choices):
     "How a run was trained, as a result's conditions."
     about = {"epochs": made.train.epochs, "epochs trained": len(run.history.epochs), "seconds": round(run.seconds, 1),
              "run": in_project(run.folder)}
+    if made.train.iais.mirror: about["iais"] = made.train.iais.mirror
     if choices: about |= {"choice": _label(choices[0][0]), "grid": {_label(fields): value for fields,value in choices}}
     return about
 

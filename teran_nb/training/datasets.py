@@ -104,10 +104,14 @@ def _as_folder(data):
     "The folder of the pictures of a dataset of the library `datasets`, which are written at first use; a name as it is."
     if isinstance(data, str): return data
     if isinstance(data, Path): return str(project_path(data))
+    splits = data.values() if isinstance(data, dict) else [data]
+    if not all(hasattr(split, "column_names") for split in splits):
+        raise TypeError(f"{str(data)[:100]!r} is no data; give a name, such as 'scenes' or 'photos', a folder, a dataset of the library "
+                        "`datasets`, or a list of these")
     return str(save_dataset(data))
 
 def load_data(
-    data:Any="scenes", # `scenes` or `photos`, also `scenes:tiny`, `photos:de`; a folder; a dataset; a list of these
+    data:Any="scenes", # `scenes` or `photos`, also `scenes:tiny`, `photos:de`; a folder (`./photos` for one of such a name); a dataset; a list of these
     captions:str="", # A captions file, for features or pictures
     missing:str="refuse", # Images with captions and without features: `refuse` or `drop`
     relevance:dict|None=None, # Other relevances by split and kind, such as `{"test": {"spice": "spice_test.npy"}}`

@@ -6,7 +6,7 @@
 __all__ = ['require_known_parameters', 'check_parameters']
 
 # %% ../../nbs/training/06_parameters.ipynb #c6722c3c
-import ast, difflib, json, sys
+import ast, difflib, json, shlex, sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -51,8 +51,11 @@ def _require_type(name, value, default):
     if type(value) in allowed or (type(value) is int and float in allowed):
         if name in _LEAST and value < _LEAST[name]: raise ValueError(f"the parameter {name} is at least {_LEAST[name]} and got {value}")
         return
-    raise ValueError(f"the parameter {name} is {_KINDS[kind]} and got {value!r}, {_KINDS.get(type(value), 'another type')}; "
-                     f"type it as YAML, such as -y '{name}: {json.dumps(default)}'")
+    wanted = " or ".join(_KINDS[each] for each in dict.fromkeys(allowed))
+    example = 3 if default is None else default
+    if kind is list and (not default or type(value) is type(default[0])): example = [value] # what was meant
+    raise ValueError(f"the parameter {name} is {wanted} and got {value!r}, {_KINDS.get(type(value), 'another type')}; "
+                     f"type it as YAML, such as -y {shlex.quote(f'{name}: {json.dumps(example, ensure_ascii=False)}')}")
 
 def require_known_parameters(
     cells:Sequence[str], # Source of the cells that ran so far, in order, such as IPython's `In`

@@ -260,6 +260,8 @@ def model_folders(
     path:str|Path, # Folder of a run or of a model, file of an original checkpoint, or a dual encoder's folder or name
 ) -> list[Path]: # One for each model of the run
     "Where the models of a run lie: one path, or the folders of all members of an ensemble."
+    if not isinstance(path, (str,os.PathLike)):
+        raise TypeError(f"{str(path)[:100]!r} is no name of a model; give a path or a name, as in load_model('runs/mine') or load_model('flickr8k')")
     is_packaged = isinstance(path, str) and path.isidentifier() and (PACKAGED/path).is_dir()
     if is_packaged and not project_path(path).exists(): return [PACKAGED/path]
     if pretrained := pretrained_name(path): return [Path(pretrained)]
