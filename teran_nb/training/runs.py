@@ -256,12 +256,15 @@ def _starting_model(recipe, data, folder, resume):
 _MODELS = {model.__name__: model for model in (Network,PublishedNetwork,UniterNetwork,Conse)} # by `kind`
 PACKAGED = Path(files("teran_nb"))/"models" # Models that come with this library, each in a folder
 
+def _require_path(path):
+    if isinstance(path, (str,os.PathLike)): return
+    raise TypeError(f"{str(path)[:100]!r} is no name of a model; give a path or a name, as in load_model('runs/mine') or load_model('flickr8k')")
+
 def model_folders(
     path:str|Path, # Folder of a run or of a model, file of an original checkpoint, or a dual encoder's folder or name
 ) -> list[Path]: # One for each model of the run
     "Where the models of a run lie: one path, or the folders of all members of an ensemble."
-    if not isinstance(path, (str,os.PathLike)):
-        raise TypeError(f"{str(path)[:100]!r} is no name of a model; give a path or a name, as in load_model('runs/mine') or load_model('flickr8k')")
+    _require_path(path)
     is_packaged = isinstance(path, str) and path.isidentifier() and (PACKAGED/path).is_dir()
     if is_packaged and not project_path(path).exists(): return [PACKAGED/path]
     if pretrained := pretrained_name(path): return [Path(pretrained)]
@@ -322,6 +325,7 @@ def open_models(
     named = dict(runs) if isinstance(runs, Mapping) else {}
     if not named:
         for run in [runs] if isinstance(runs, (str,Path,Run)) else runs:
+            _require_path(run)
             path = project_path(run)
             name = path.stem if path.is_file() else path.parent.name if path.name == "model" else path.name
             named[str(path) if name in named else name] = run
