@@ -36,15 +36,15 @@ def _glyphs(families):
     fonts = [get_font(findfont(FontProperties(family=[family]))) for family in families]
     return frozenset(letter for font in fonts for letter in font.get_charmap())
 
-_undrawn = set() # Letters that a warning has named
+_named_letters = set() # Letters that a warning has named
 
 def _drawable(text):
     "Text in which a box stands for each letter that no font has; matplotlib would warn of each of them at every drawing."
     known = _glyphs(tuple(plt.rcParams["font.family"]))
     letters = set(map(ord, text.replace("\n", ""))) - known
     if not letters: return text
-    if not letters <= _undrawn: warn("some letters are drawn as □: no font of plt.rcParams['font.family'] has them; add one that has, such as Noto Sans CJK SC")
-    _undrawn.update(letters)
+    if not letters <= _named_letters: warn("some letters are drawn as □: no font of plt.rcParams['font.family'] has them; add one that has, such as Noto Sans CJK SC")
+    _named_letters.update(letters)
     return "".join("□" if ord(c) in letters else c for c in text)
 
 def plain(

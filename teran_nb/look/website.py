@@ -87,10 +87,12 @@ def sentence(self:_SiteBuilder, caption):
     image = int(self.image_of[caption] if self.known else sim.argmax()) # its own, or the best answer
     answers = self.answers(sim, {image} if self.known else set())
     pictures = [a | {"name": self.collection.image_ids[row], "thumbnail": self.thumbnail(row)} for row,a in answers]
+    verdict = note = ""
+    if not self.known: verdict,note = self.result.hits[caption].verdict,self.result.hits[caption].note
     return {"anchor": f"s{caption}", "name": self.texts[caption], "thumbnail": self.thumbnail(image),
             "text": _caption_buttons([self.align(row, caption) for row,_ in answers]),
             "rank": int(self.ranks["t2i"][caption]) if self.known else None, "answers": pictures,
-            "remarks": [] if self.known else self.result.hits[caption].remarks}
+            "verdict": verdict, "note": note}
 
 # %% ../../nbs/look/06_website.ipynb #3465598f
 @patch

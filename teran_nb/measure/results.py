@@ -149,7 +149,7 @@ def _check_metric(metric):
     _measure_one(metric.label, metric.formula, sim, torch.tensor([0,0,1,1,2,2]))
 
 # %% ../../nbs/measure/00_results.ipynb #7f994ecd
-OWN_LINE = ("source","protocol","models","pooling","rerank","epochs","changed","NDCG@25") # differ from line to line
+OWN_LINE = ("source","protocol","models","pooling","rerank","bank","epochs","changed","NDCG@25") # differ from line to line
 OF_SEED = ("seed","commit","machine","threads","torch","data","command","run","seconds","epochs trained") # differ from seed to seed
 OF_MODEL = ("model","changed","seed","commit","run") # conditions of a model that everything measured of it shares
 _NOT_BELOW = ("model","pooling","iais","choice","grid","run","seconds","epochs trained") # not printed below a table

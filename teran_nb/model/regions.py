@@ -80,7 +80,7 @@ class Stack(nn.Module):
         return x
 
 # %% ../../nbs/model/07_regions.ipynb #06979be4
-_RIDGE = 20 # Training images that a name counts for; of 3 to 30 nearly equal on Flickr8k's validation part
+_RIDGE = 20 # Training images that a name counts for
 
 class ClassPrior(nn.Module):
     "Region features to the vector of the class names that they look like."
