@@ -104,6 +104,7 @@ def evaluate(
 ) -> Evaluation: # With the similarities they come from; grounding and relations are of a single model
     "Retrieval in both directions, grounding where the collection has links, and minimal pairs where some are given."
     models = list(model) if isinstance(model, (list,tuple)) else [model]
+    if not models: raise ValueError("no model was given; give one or several")
     captions = collection.captions
     if not len(captions):
         raise ValueError(f"{collection!r}: without captions nothing can be measured; "
