@@ -1,4 +1,4 @@
-"""How much should names of classes count? `python -m lab.names_share RUN DATA SPLIT` prints the sum of recalls of a model by their share."""
+"""How much should names of classes count? `python -m lab.names_share RUN DATA SPLIT` prints the sum of recalls of a model by their share, without a bank."""
 
 import argparse
 from dataclasses import replace
@@ -19,8 +19,8 @@ def rsum_by_share(run: str, data: str, split: str) -> str:
     rows = []
     for share in SHARES:
         model = load_model(run)
-        model.config = replace(model.config, names_share=share)
-        model.head().names_share = share
+        model.config = replace(model.config, names_share=share, bank=0)
+        model.head().whole_weight = model.config.whole_weight
         rows.append([f"{share:.2f}", f"{100 * evaluate(model, part).metrics['rsum']:.1f}"])
     return markdown_table(["share", "rsum %"], rows)
 

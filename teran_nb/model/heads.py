@@ -81,16 +81,16 @@ class BothHead(Head):
     index_refusal = ""
     def __init__(self,
         dim:int=0, # Length of all vectors, on which the weight does not depend
-        names_share:float=0., # Share of class names in the cosine of whole vectors, after training
+        whole_weight:float=1., # How much more the cosine counts, after training
     ):
         super().__init__()
         self.learned_weight = nn.Parameter(torch.ones(()))
-        self.names_share = names_share
+        self.whole_weight = whole_weight
     @classmethod
-    def build(cls, config:Any) -> "BothHead": return cls(config.dim, config.names_share)
+    def build(cls, config:Any) -> "BothHead": return cls(config.dim, config.whole_weight)
     @property
-    def global_weight(self) -> Tensor: # Names that join after training leave what was learned its weight
-        return self.learned_weight/(1 if self.training else 1 - self.names_share)
+    def global_weight(self) -> Tensor: # What joins whole vectors after training leaves what was learned its weight
+        return self.learned_weight*(1 if self.training else self.whole_weight)
     def similarity(self, images:Encoded, captions:Encoded, pooling:str="mrsw", **options:Unpack[BlockOptions]) -> Tensor:
         "Pooled alignment and weighted cosine of every pair, `(images, captions)`."
         pooled = similarity(images.parts, captions.weighted_parts, pooling, **options)
@@ -255,7 +255,7 @@ def _random_side(lengths, dim, generator):
 def _check_head(cls, config=None):
     "Refuse a head that scores a pair by its padding or by other pairs, or does not read both sides (ValueError)."
     wrong = f"head {cls.__name__}"
-    config = config or SimpleNamespace(dim=16, pooling="mrsw", names_share=0.) # of a `NetworkConfig`, most heads read no more
+    config = config or SimpleNamespace(dim=16, pooling="mrsw", whole_weight=1.) # of a `NetworkConfig`, most heads read no more
     with torch.random.fork_rng(devices=[]): # the weights drawn here must not change those of the model
         head = cls.build(config).eval()
     for name in head.reads: one_of(name, ("parts","whole","weights","pooling"), f"value of {cls.__name__}.reads")

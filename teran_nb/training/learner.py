@@ -453,6 +453,7 @@ def validate(self:Learner) -> None:
         rate = self.optimizer.param_groups[0]["lr"]
         numbers = {"epoch": self.epoch+1, "loss": float(np.mean(self.losses)), "rate": rate}
         with still_running(f"validation of epoch {self.epoch+1}/{self.config.epochs}"):
+            if model.config.bank: model.fit_bank(self.train)
             numbers |= evaluate(model, self.val, relevance=self.relevance).metrics
         self.history.epochs.append(numbers | {"seconds": self.seconds + time.perf_counter()-start})
         if self.history.best() is self.history.epochs[-1]: model.save(self.folder/"model")
