@@ -221,21 +221,29 @@ class Bank(nn.Module):
         dim:int, # Length of a whole vector
     ):
         super().__init__()
-        for side in ("images","captions"): self.register_buffer(side, torch.zeros(size, dim, dtype=torch.int8))
+        for side in ("images","captions"):
+            self.register_buffer(side, torch.zeros(size, dim, dtype=torch.int8))
+            self.register_buffer(f"level_of_{side}", torch.zeros(())) # the usual one
     def fill(self,
         images:Tensor, # Unit vectors, `(size, dim)` or fewer
         captions:Tensor, # The same of captions
     ) -> None:
-        "Keep these vectors, in eight bits."
-        for side,whole in (("images",images),("captions",captions)): getattr(self, side)[:len(whole)] = (127*whole).round()
+        "Keep these vectors, in eight bits, and the mean of their levels."
+        sides = {"images": images, "captions": captions}
+        for side,whole in sides.items(): getattr(self, side)[:len(whole)] = (127*whole).round()
+        for side,whole in sides.items(): getattr(self, f"level_of_{side}").copy_(self.levels(whole, side).mean())
+    def levels(self, whole:Tensor, side:str) -> Tensor: # `(n, 1)`
+        "Mean of the highest cosines with the other side of the bank."
+        others = self.captions if side == "images" else self.images
+        cosines = whole @ (others.to(whole)/127).T
+        return cosines.topk(min(_NEAREST, len(others))).values.mean(-1, keepdim=True)
     def forward(self,
         whole:Tensor, # Unit vectors, `(n, dim)`
         side:str, # What they are of, `images` or `captions`
-    ) -> Tensor: # Unit vectors, `(n, dim + 4)`; the cosine of two sides is a third of that of `whole` less both levels
-        "Whole vectors with their level, the mean of their highest cosines with the other side of the bank."
-        others = self.captions if side == "images" else self.images
-        cosines = whole @ (others.to(whole)/127).T
-        level = -_LEVEL_WEIGHT*cosines.topk(min(_NEAREST, len(others))).values.mean(-1, keepdim=True).clamp(-1, 1)
+    ) -> Tensor: # Unit vectors, `(n, dim + 4)`; the cosine of two sides is a third of that of `whole` less what both levels say
+        "Whole vectors with their level, as far as it is above the usual one."
+        usual = self.level_of_images if side == "images" else self.level_of_captions
+        level = -_LEVEL_WEIGHT*(self.levels(whole, side) - usual).clamp(-1, 1)
         one,nothing = torch.ones_like(level),torch.zeros_like(level)
         rest = (1 - level**2).sqrt() # to unit length; no number of the other side stands at its place
         numbers = [level,one,rest,nothing] if side == "images" else [one,level,nothing,rest]
