@@ -202,7 +202,7 @@ def encode_pair(self:Encoder, image:Encoded, caption:Encoded) -> tuple[Encoded,E
 
 @patch
 def without_levels(self:Encoder, encoded:Encoded) -> Encoded:
-    "Images or captions without what a bank says of them, for pairs that nothing else competes with; unchanged for most models."
+    "Images, or captions, without what a bank says of them; unchanged for most models."
     return encoded
 
 @patch

@@ -458,8 +458,13 @@ def fit_bank(self:Network,
 
 @patch
 def without_levels(self:Network, encoded:Encoded) -> Encoded:
-    "Images or captions without their levels, for pairs that nothing else competes with."
-    return replace(encoded, whole=F.pad(encoded.whole[:,:-4], (0,4))) if self.config.bank else encoded
+    "Images, or captions, with the usual level: nothing is subtracted for them."
+    if not self.config.bank: return encoded
+    level,rest = (-3,-1) if len(encoded.words) else (-4,-2)
+    whole = encoded.whole.clone()
+    whole[:,level] = 0
+    whole[:,rest] = 3**-.5
+    return replace(encoded, whole=whole)
 
 # %% ../../nbs/model/12_network.ipynb #4a1d351b
 @patch
