@@ -209,9 +209,11 @@ class Hits(MarkdownRepr):
     def _repr_markdown_(self):
         rows = []
         for rank,hit in enumerate(self[:10], 1):
-            best = [hit.alignment.best(j) for j in range(len(hit.alignment.words))] if hit.alignment else []
-            regions = ", ".join(f"{m.word} → region {m.region} ({m.cosine:.2f})" for m in best[:8])
-            rows.append([rank, hit.image_id, f"{hit.score:.2f}", regions])
+            regions = []
+            for j,word in enumerate(hit.alignment.words[:8] if hit.alignment else ()):
+                best = hit.alignment.best(j)
+                regions.append(f"{word} → region {best.region} ({best.cosine:.2f})")
+            rows.append([rank, hit.image_id, f"{hit.score:.2f}", ", ".join(regions)])
         table = markdown_table(["rank","image","score","best region of each word (cosine)"], rows)
         below = [f"and {len(self) - len(rows):,} more"] if len(self) > len(rows) else []
         return "\n\n".join([table, *below, *map(escape_markdown, self.remarks)])
