@@ -340,7 +340,7 @@ def test_an_unknown_parameter_is_refused_before_the_work(workflow, tmp_path, mon
     cells = [c for c in parameterize_notebook(load_notebook_node(str(workflow)), {"devise": "cpu"}).cells if c.cell_type == "code"]
     last = next(i for i, c in enumerate(cells) if "injected-parameters" in c.metadata.tags)
     monkeypatch.setattr(workflow_parameters, "_executed_cells", lambda: [c.source for c in cells[:last + 1]])
-    with pytest.raises(ValueError, match=r"unknown parameter 'devise' \(did you mean device\?\); known are"):
+    with pytest.raises(ValueError, match=r"unknown parameter 'devise'; known are .*; did you mean device\?"):
         play(workflow.stem, output=str(tmp_path))
     assert not list(tmp_path.iterdir())
 
@@ -356,7 +356,7 @@ def test_a_copy_knows_the_variables_of_its_own_cells(tmp_path):
         words = command("train", tmp_path / "out.ipynb", output=str(tmp_path), **parameters)
         words[words.index(str(ROOT / "nbs" / "train.ipynb"))] = str(tmp_path / "my-train.ipynb")
         return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120).stderr
-    assert "unknown parameter 'epoch' (did you mean epochs?); known are sharpness, model" in error_of(sharpness=20, epoch=3)
+    assert "unknown parameter 'epoch'; known are sharpness, model" in error_of(sharpness=20, epoch=3)
     assert "unknown model 'clip'" in error_of(sharpness=20, model="clip")  # the parameters are known, and the checks go on
 
 

@@ -6,7 +6,7 @@
 __all__ = ['require_known_parameters', 'check_parameters']
 
 # %% ../../nbs/training/06_parameters.ipynb #c6722c3c
-import ast, difflib, json, shlex, sys
+import ast, json, shlex, sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -68,10 +68,7 @@ def require_known_parameters(
     for cell in cells_above: defined |= _assigned(cell)
     if not defined: return # a cell of your own that begins with the same line
     for name,value in _assigned(parameters).items():
-        if name not in defined:
-            similar = difflib.get_close_matches(name, defined, 1)
-            hint = f" (did you mean {similar[0]}?)" if similar else ""
-            raise ValueError(f"unknown parameter {name!r}{hint}; known are {', '.join(defined)}")
+        one_of(name, defined, "parameter")
         if value is not ... and defined[name] is not ...: _require_type(name, value, defined[name])
 
 # %% ../../nbs/training/06_parameters.ipynb #52bfb071
