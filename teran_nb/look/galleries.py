@@ -294,9 +294,8 @@ def best_regions(
     matches = []
     for i in order.tolist():
         region = int((parts[i].float() @ vector).argmax())
-        image = images[i]
-        box = None if image.boxes is None else tuple(image.boxes[0][region].tolist())
-        size = None if image.sizes is None else tuple(image.sizes[0].tolist())
+        box = None if images.boxes is None else tuple(images.boxes[i][region].tolist())
+        size = None if images.sizes is None else tuple(images.sizes[i].tolist())
         matches.append(RegionMatch(images.names[i], region, float(best[i]), box, size))
     return matches
 
