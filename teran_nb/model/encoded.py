@@ -16,7 +16,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 
-from ..core.packed import Packed
+from ..core.packed import Packed, row_numbers
 from ..core.config import one_of
 from ..core.show import markdown_table
 from ..core.boxes import heat_map
@@ -65,10 +65,7 @@ class Encoded:
         if isinstance(i, (int,np.integer)):
             i = range(len(self))[i]
             i = slice(i, i+1)
-        elif not isinstance(i, slice):
-            i = np.asarray(i.cpu() if isinstance(i, Tensor) else i)
-            if not len(i): i = i.astype(int) # numpy makes an empty list float
-        numbers = np.arange(len(self))[i].tolist()
+        numbers = row_numbers(i, len(self)).tolist()
         is_view = isinstance(i, slice) and i.step in (None,1)
         rows = i if is_view else torch.tensor(numbers, dtype=torch.int64)
         def chosen(items): return [items[k] for k in numbers] if len(items) else ()
