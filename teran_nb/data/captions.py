@@ -22,6 +22,7 @@ from fastcore.basics import patch
 
 from ..core.config import one_of, warn
 from ..core.files import atomic, read_text, user_path
+from ..core.packed import row_numbers
 from ..core.show import MarkdownRepr, escape_markdown, markdown_table
 
 # %% ../../nbs/data/00_captions.ipynb #11f70835
@@ -145,12 +146,10 @@ class Captions(MarkdownRepr):
 # %% ../../nbs/data/00_captions.ipynb #7169258d
 @patch
 def select(self:Captions,
-    images:list|np.ndarray, # Indices of images, or a mask `(images,)`
+    images:slice|list|np.ndarray, # Indices of images, or a mask `(images,)`
 ) -> Captions: # These images, in the order given, with their captions
     "The captions of some images."
-    images = np.asarray(images)
-    if not images.size: images = images.astype(int) # numpy makes an empty list float
-    images = np.arange(len(self.image_ids))[images]
+    images = row_numbers(images, len(self.image_ids))
     rows = np.concatenate([np.zeros(0, np.int64), *map(self.rows_of, images)])
     counts = np.bincount(self.image_of, minlength=len(self.image_ids))[images]
     image_of = np.repeat(np.arange(len(images)), counts)

@@ -170,8 +170,7 @@ def __getitem__(self:Collection,
     i:int|str|slice|Sequence, # Number or name of an image; or a slice, numbers or a mask, of several
 ) -> Image|Collection: # The image, or a collection of several
     "One image, or some of the images."
-    if isinstance(i, slice): i = np.arange(len(self))[i]
-    if np.ndim(i): return self.select(i)
+    if isinstance(i, slice) or np.ndim(i): return self.select(i)
     if isinstance(i, str) and i not in self.index:
         raise ValueError(f"image {i!r} is not in {self!r}; there are such as {self.image_ids[0]!r}")
     if isinstance(i, str): i = self.index[i]
@@ -184,7 +183,7 @@ def __getitem__(self:Collection,
 # %% ../../nbs/data/04_collection.ipynb #1bef2936
 @patch
 def select(self:Collection,
-    images:list, # Numbers of images
+    images:slice|list, # Numbers of images
 ) -> Collection: # These images, in the order given
     "Some of the images."
     return self._part_of(self.captions.select(images), self.name, self.part, self.all_captions)

@@ -6,7 +6,7 @@
 __all__ = ['FORMATS', 'SourceRow', 'CountedRegions', 'recognise', 'source_files']
 
 # %% ../../nbs/data/05_formats.ipynb #b8d45081
-import base64, importlib, io, json, re
+import base64, io, json, re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ..core.config import checked
+from ..core.config import checked, import_extra
 from ..core.files import most_unpacked, open_plain, read_text, require_file, user_path
 from .captions import read_names
 from .features import Regions
@@ -244,14 +244,6 @@ def _scan_rows(path, ids=""):
         yield SourceRow(file, f"array[{i*copies}]", name, partial(_decode_scan_image, array, i, copies))
 
 # %% ../../nbs/data/05_formats.ipynb #d7772524
-def _need(module):
-    "A package of the extra `formats`."
-    try: return importlib.import_module(module)
-    except ImportError:
-        package = module.split(".")[0]
-        raise ImportError(f"this format needs the package {package}, which is not installed: "
-                          "pip install 'teran_nb[formats]'") from None
-
 def _as_text(value): return value.decode() if isinstance(value, bytes) else value
 
 def _read_msgpack(data):
@@ -259,11 +251,11 @@ def _read_msgpack(data):
     def to_array(entry):
         entry = {_as_text(key): value for key,value in entry.items()}
         return np.frombuffer(entry["data"], _as_text(entry["type"])).reshape(entry.get("shape", ())) if "nd" in entry else entry
-    return _need("msgpack").unpackb(data, raw=False, object_hook=to_array, strict_map_key=False)
+    return import_extra("msgpack", "formats").unpackb(data, raw=False, object_hook=to_array, strict_map_key=False)
 
 def _decode_lmdb_value(value):
     if value[:4] == b"\x04\x22\x4d\x18":
-        unpacking = _need("lz4.frame").LZ4FrameDecompressor()
+        unpacking = import_extra("lz4.frame", "formats").LZ4FrameDecompressor()
         size = len(value)
         value = unpacking.decompress(value, most_unpacked(size))
         if not unpacking.eof: raise ValueError(f"{size:,} packed bytes are cut off, or unpack to far more")
@@ -273,14 +265,14 @@ def _decode_lmdb_value(value):
 @lru_cache(maxsize=64)
 def _lmdb_problem(file, size, changed):
     "What is wrong with a database, or None; the same for the same size and time of change."
-    try: problems = _need("lmdb.verify").verify(file)
+    try: problems = import_extra("lmdb.verify", "formats").verify(file)
     except (ImportError, OSError): raise
     except Exception as e: return str(e) # what stops the verification
     return next((problem for problem in problems if "a leak" not in problem), None) # unused pages harm no reader
 
 def _lmdb_rows(path):
     "UNITER's LMDB: `data.mdb` or its folder."
-    lmdb = _need("lmdb")
+    lmdb = import_extra("lmdb", "formats")
     file = require_file(path/"data.mdb" if path.is_dir() else path)
     problem = _lmdb_problem(str(file), file.stat().st_size, file.stat().st_mtime_ns)
     if problem: raise ValueError(f"{path} is cut off, damaged or no LMDB ({problem}); copy it again")
@@ -332,7 +324,7 @@ def _array_rows(path, file, features, ids):
 
 def _hdf5_rows(path, ids=""):
     "An HDF5 file of long arrays, which may need `ids`, or of one group per image."
-    h5py = _need("h5py")
+    h5py = import_extra("h5py", "formats")
     with h5py.File(require_file(path), "r") as file:
         features = next((name for name in _NAMES["features"] if isinstance(file.get(name), h5py.Dataset)), None)
         if features:

@@ -15,7 +15,7 @@ import pandas as pd
 from huggingface_hub.constants import HF_HOME
 from PIL import Image
 
-from ..core.config import LeftOut
+from ..core.config import LeftOut, import_extra
 from ..core.files import atomic, digest, home, reading, require_file
 from .captions import image_name, split_name
 from .pictures import open_image, path_within, upright
@@ -153,9 +153,7 @@ def to_dataset(
     boxes:bool=False, # Also the boxes and the features of the regions
 ) -> Any: # `Dataset`, or a `DatasetDict` where the captions have splits; columns `image_id`, `image`, `captions`
     "A collection as a dataset of the library `datasets`."
-    try: import datasets
-    except ImportError:
-        raise ImportError("this needs the library datasets: pip install 'teran_nb[datasets]'") from None
+    datasets = import_extra("datasets", "datasets")
     if boxes and collection.features.boxes is None:
         raise ValueError(f"{collection.features.path} has no boxes; leave out boxes=True")
     text = datasets.Value("string")

@@ -38,7 +38,8 @@ def _result_cards(finder, name, thumbs):
 
 def _region_cards(finder, thumbs):
     "The regions of the split that are closest to the chosen word, likewise."
-    return (_card(finder, thumbs, "", match.image, match) for match in finder.nearest_regions(finder.per_page))
+    row_of = finder.collection.index
+    return (_card(finder, thumbs, "", row_of[match.image_id], match) for match in finder.nearest_regions(finder.per_page))
 
 def static_page(
     finder:Finder, # With its results

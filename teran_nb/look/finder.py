@@ -23,14 +23,14 @@ from ..data.collection import Collection, Image
 from ..photos.extractors import extract_picture
 from ..photos.extraction import rebuild_extractor
 from ..model.alignment import POOLINGS
-from ..model.encoded import Alignment, Encoded
+from ..model.encoded import Alignment, Encoded, RegionMatch
 from ..model.similarity import similarity
 from ..model.encoder import Encoder
 from ..measure.retrieval import ranking, ranks
 from ..search.presence import Presence, fit_presence
 from ..search.answers import Hits
 from ..search.index import Index, ask as ask_images
-from .galleries import RegionMatch, best_regions, piece_vectors, unread_words
+from .galleries import best_regions, piece_vectors, unread_words
 from .view import AlignmentView
 
 # %% ../../nbs/look/04_finder.ipynb #d857d49e
@@ -457,8 +457,7 @@ def region_of_word(self:Finder,
     alignment = self.align(name, item)
     words = _words_in(alignment.spans, self.words[self.word])
     if not words or not len(alignment.cosines): return None
-    best = alignment.best(words)
-    return RegionMatch(item, best.region, best.cosine, alignment.image_id, best.box, alignment.size)
+    return alignment.best(words)
 
 @patch
 def open(self:Finder,

@@ -4,11 +4,10 @@
 
 # %% auto #0
 __all__ = ['choose_queries', 'strongest_wrong', 'ranking_with_true', 'show_gallery', 'show_sentences', 'show_phrases',
-           'unread_words', 'piece_vectors', 'word_vector', 'RegionMatch', 'best_regions', 'show_word']
+           'unread_words', 'piece_vectors', 'word_vector', 'best_regions', 'show_word']
 
 # %% ../../nbs/look/02_galleries.ipynb #28c0b0ca
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from ..core.packed import Packed
 from ..core.boxes import boxes_from_heat
 from ..data.collection import Collection
 from ..data.words import phrase_places
-from ..model.encoded import CaptionWords, Encoded
+from ..model.encoded import CaptionWords, Encoded, RegionMatch
 from ..model.encoder import Encoder
 from ..model.similarity import similarity
 from ..measure.relevance import Relevance
@@ -275,24 +274,6 @@ def word_vector(
         warn(f"{' '.join(phrase)!r} is not in the model's vocabulary: it is read as any other unknown word")
     return vectors.mean(0)
 
-# %% ../../nbs/look/02_galleries.ipynb #614befb8
-@dataclass(frozen=True)
-class RegionMatch:
-    "The region of one image that fits a word best."
-    image:int # Row of the image in the collection
-    region:int # Row of the region in the image
-    cosine:float # Cosine of the region with the word, in [-1,1]
-    name:str="" # The image's id
-    box:tuple[float,...]|None=None # `(x1,y1,x2,y2)`, pixels; None where not known
-    size:tuple[float,float]|None=None # Width and height of the picture; None where not known
-    @property
-    def frame(self) -> tuple[float,...]:
-        "The box as shares of width and height; the whole picture where it is not known."
-        if self.box is None: return 0.,0.,1.,1.
-        width,height = self.size
-        x1,y1,x2,y2 = self.box
-        return x1/width,y1/height,x2/width,y2/height
-
 # %% ../../nbs/look/02_galleries.ipynb #9f7449ed
 def best_regions(
     vector:Tensor, # Vector of a word, `(dim,)`, such as `word_vector` gives
@@ -300,11 +281,9 @@ def best_regions(
     k:int=12, # Number of matches
 ) -> list[RegionMatch]: # The best region of each of the `k` best images, the highest cosine first
     "The regions of a whole collection that fit a word best; an index proposes the images."
-    rows = range(len(images.names))
     if isinstance(images, Index):
         found = images.search(Encoded(None, Packed(vector[None].cpu().float(), [0,1]), [""]), k, pooling="mrsw")
-        rows = [images.names.index(name) for name in found.ids]
-        images = images[rows]
+        images = images[[images.names.index(name) for name in found.ids]]
     parts = images.parts
     if parts.dim != len(vector):
         raise ValueError(f"regions have {parts.dim} dimensions, the word {len(vector)}; encode both with the same model")
@@ -315,10 +294,9 @@ def best_regions(
     matches = []
     for i in order.tolist():
         region = int((parts[i].float() @ vector).argmax())
-        image = images[i]
-        box = None if image.boxes is None else tuple(image.boxes[0][region].tolist())
-        size = None if image.sizes is None else tuple(image.sizes[0].tolist())
-        matches.append(RegionMatch(rows[i], region, float(best[i]), images.names[i], box, size))
+        box = None if images.boxes is None else tuple(images.boxes[i][region].tolist())
+        size = None if images.sizes is None else tuple(images.sizes[i].tolist())
+        matches.append(RegionMatch(images.names[i], region, float(best[i]), box, size))
     return matches
 
 # %% ../../nbs/look/02_galleries.ipynb #666ab8bc
@@ -337,7 +315,7 @@ def show_word(
         warn(lines[-1])
     axes = grid(n, 6, (1.6,1.75), title="\n".join(wrapped(line, 15*min(6, n), 4) for line in lines))
     for ax,match in zip(axes, matches):
-        image = collection[match.image]
+        image = collection[match.image_id]
         picture,note = image_picture(image)
         if has_boxes:
             picture,box = crop(picture, match.box, match.size, .3)
@@ -348,5 +326,5 @@ def show_word(
         ax.set(xlim=(width/2-half,width/2+half), ylim=(height/2+half,height/2-half))
         ax.spines[:].set_visible(False)
         draw_credit(ax, image.credit)
-        ax.set_xlabel(f"{match.cosine:z.2f}  {shortened(match.name, 16)}", fontsize=8)
+        ax.set_xlabel(f"{match.cosine:z.2f}  {shortened(match.image_id, 16)}", fontsize=8)
     return axes

@@ -64,9 +64,6 @@ def _as_base64(values): return base64.b64encode(np.asarray(values, dtype="<f4").
 def _pair_data(alignment, name):
     "What the script needs of one pair of known size, ready for JSON."
     cosines = np.asarray(alignment.cosines, dtype="<f4")
-    if not np.isfinite(cosines).all():
-        raise ValueError(
-            f"the alignment of {alignment.caption!r} has cosines that are not finite; look at the model that made it")
     boxes = None if alignment.boxes is None else np.asarray(alignment.boxes, dtype=float).round(1)
     width,height = map(float, alignment.size)
     means,weights = [],[] # of the map of each word

@@ -115,7 +115,7 @@ def word(self:_SiteBuilder, number, word, sentences, k=12):
     answers = []
     for match in best_regions(vectors.mean(0), self.result.images, k):
         box = match.box and _percent(match.box, match.size)
-        answers.append({"name": match.name, "cosine": match.cosine, "box": box, "thumbnail": self.thumbnail(match.image)})
+        answers.append({"name": match.image_id, "cosine": match.cosine, "box": box, "thumbnail": self.thumbnails(self.collection[match.image_id])})
     return {"anchor": f"w{number}", "word": word, "sentences": sentences, "answers": answers}
 
 @patch

@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from ..core.config import configuration
-from ..core.files import project_path, read_json, user_path, write_json
+from ..core.files import project_path
 from ..core.show import MarkdownRepr
 from ..core.boxes import box_iou, boxes_from_heat, heat_map, heat_peak
 from ..data.captions import Link
@@ -183,10 +183,6 @@ def grounding(
         if caption_links and alignment.boxes is None:
             raise ValueError(f"image {alignment.image_id} has no boxes: its features came without them, "
                              "so grounding cannot be measured")
-        wrong = int((~alignment.cosines.isfinite()).sum()) if caption_links else 0
-        if wrong:
-            raise ValueError(f"{wrong} cosines of image {alignment.image_id} are NaN or infinite; "
-                             "the model or its input is broken")
         phrases += [_ground(alignment, link, rule) for link in caption_links]
     if not phrases: raise ValueError("no caption has a link: grounding cannot be measured")
     return Grounding(phrases, rule)
@@ -248,20 +244,17 @@ class PhraseGrounding(MarkdownRepr):
             about = conditions | self.rule.describe() | self.about | {"model": line}
             lines[line] = (Measured(part.metrics | part.kinds["all"], about),)
         return Result(lines)
-    def _repr_markdown_(self):
-        if not self.by_split: return "no phrases were named, so none is grounded"
+    @property
+    def kinds(self) -> Result:
+        "A line for each kind of phrase in a split, and one for the split, such as `val, people` and `val`."
         lines = {}
         for split,part in self.by_split.items():
             for kind,metrics in part.kinds.items():
                 name = split if kind == "all" else f"{split}, {kind}"
                 if kind == "all" or len(part.kinds) > 2: lines[name] = (Measured(metrics, self.rule.describe() | self.about),)
-        return Result(lines, "phrases of", _GROUNDING_METRICS)._repr_markdown_()
-    def save(self, path:str|Path) -> None:
-        "Write it as JSON; metrics that are in the file already stay beside it."
-        path = user_path(path)
-        content = read_json(path, dict) if path.is_file() else {}
-        content["phrases"] = {split: part.kinds for split,part in self.by_split.items()}
-        write_json(path, content | {"phrases_about": self.rule.describe() | self.about})
+        return Result(lines, "phrases of", _GROUNDING_METRICS)
+    def _repr_markdown_(self):
+        return self.kinds._repr_markdown_() if self.by_split else "no phrases were named, so none is grounded"
 
 def ground_phrases(
     model:Encoder, # Chooses the regions

@@ -9,7 +9,7 @@ __all__ = ['Relevance', 'rouge_blocks', 'rouge_l', 'spice', 'read_relevance', 'r
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -245,7 +245,7 @@ def _rows_in_use(relevance, captions, kept):
     rows = [row for column in columns for row in captions.rows_of(column)] # as `Captions.select` orders them
     if len(columns) < len(kept.image_ids) or [captions.texts[i] for i in rows] != kept.texts:
         raise ValueError(f"relevance {relevance.name} belongs to other images or captions; it is for another split")
-    return Relevance(relevance.name, relevance.select(rows, columns).values, relevance.source, _captions_digest(kept))
+    return replace(relevance.select(rows, columns), fingerprint=_captions_digest(kept))
 
 # %% ../../nbs/measure/02_relevance.ipynb #3bf45d5d
 _KINDS = ("rouge","spice")

@@ -229,6 +229,8 @@ def align(self:Encoder,
     if not isinstance(sentence, Encoded): sentence = self.encode_captions(sentence)
     if not pooling: image,sentence = self.encode_pair(image, sentence)
     alignment = Alignment.of(image, sentence, pooling or self.pooling, self.info.note)
+    wrong = int((~alignment.cosines.isfinite()).sum())
+    if wrong: raise ValueError(f"{wrong} cosines of image {alignment.image_id!r} are NaN or infinite; the model or its input is broken")
     known = [self.is_known(word) for word in alignment.words]
     warning = f"{self.pair_warning(alignment)} {warning}".strip()
     return replace(alignment, known=None if all(known) else known, warning=warning)

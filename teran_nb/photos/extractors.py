@@ -153,7 +153,7 @@ class Descriptors:
     name, spec = SCENES_EXTRACTOR, ("descriptors",{})
     def extract(self, pictures:Sequence[Image.Image]) -> list[Regions]:
         "Windows and descriptors of each picture."
-        all_boxes = [descriptor_windows(picture.size, self.max_regions) for picture in pictures]
+        all_boxes = [descriptor_windows(picture.size) for picture in pictures]
         return [Regions("", describe(picture, boxes), boxes, picture.size) for picture,boxes in zip(pictures, all_boxes)]
 
 # %% ../../nbs/photos/03_extractors.ipynb #08eb91fb

@@ -108,12 +108,12 @@ def limb(self:Brush, points:ArrayLike, width:float, fill:tuple|None=None) -> Non
         for x,y in (points[0], points[-1]): self.ink.ellipse((x-r,y-r,x+r,y+r), tint)
 
 @patch
-def heap(self:Brush, ovals:ArrayLike, fill:tuple|None=None) -> None:
+def heap(self:Brush, ovals:ArrayLike) -> None:
     "Ovals with one common outline."
     e = self.edge/self.w
     f = self.edge/self.h
-    for o in ovals: self.oval(*o, fill)
-    for a,b,c,d in ovals: self.oval(a+e, b+f, c-e, d-f, fill, edge=False)
+    for o in ovals: self.oval(*o)
+    for a,b,c,d in ovals: self.oval(a+e, b+f, c-e, d-f, edge=False)
 
 # %% ../../nbs/scenes/00_clipart.ipynb #39ef9f69
 @patch

@@ -158,17 +158,14 @@ def describe(
     return np.concatenate(blocks, 1)
 
 # %% ../../nbs/scenes/03_descriptors.ipynb #ff89aced
-_GRIDS = ((1,1,1,1), (3,1,.45,1), (1,3,1,.45), (2,2,.6,.6), (3,3,.45,.45),  # columns, rows, width, height
-          (4,4,.34,.34), (5,5,.28,.28), (6,6,.24,.24))
+_GRIDS = ((1,1,1,1), (3,1,.45,1), (1,3,1,.45), (2,2,.6,.6), (3,3,.45,.45), (4,4,.34,.34))  # columns, rows, width, height
 
 def descriptor_windows(
     size:tuple[int,int], # Width and height of the picture, pixels
-    count:int=36, # How many, the large ones first; 61 and 97 add finer grids, of 5 x 5 and 6 x 6
-) -> np.ndarray: # Pixel boxes x1,y1,x2,y2, float32, `(count, 4)`
+) -> np.ndarray: # Pixel boxes x1,y1,x2,y2, the large ones first, float32, `(36, 4)`
     "Windows that cover a picture at several scales."
     shares = []
     for columns,rows,w,h in _GRIDS:
         for y in np.linspace(0, 1, rows):
             for x in np.linspace(0, 1, columns): shares.append((x*(1-w), y*(1-h), x*(1-w)+w, y*(1-h)+h))
-    if not 1 <= count <= len(shares): raise ValueError(f"a picture has 1 to {len(shares)} windows, not {count}")
-    return (np.array(shares[:count])*np.tile(size, 2)).astype(np.float32)
+    return (np.array(shares)*np.tile(size, 2)).astype(np.float32)

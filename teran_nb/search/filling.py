@@ -22,7 +22,7 @@ from pydantic import FiniteFloat
 from ..core.config import checked, one_of, warn
 from ..core.show import progress
 from ..core.files import user_path
-from ..core.packed import Packed
+from ..core.packed import Packed, row_numbers
 from ..data.collection import Collection, Image, Images, Sentences, as_images, as_sentences, numbered_name
 from ..data.pictures import find_pictures, read_tags
 from ..model.alignment import POOLINGS
@@ -455,9 +455,7 @@ def __getitem__(self:Index,
     i:int|slice|Sequence|np.ndarray, # A place in `names`, or several
 ) -> Encoded: # One row for a number
     "Some of the images, read into memory."
-    rows = i if isinstance(i, slice) else np.asarray(i)
-    if not isinstance(i, slice) and not rows.size: rows = rows.astype(int)
-    names = [self.names[row] for row in np.atleast_1d(np.arange(len(self.names))[rows]).tolist()]
+    names = [self.names[row] for row in np.atleast_1d(row_numbers(i, len(self.names))).tolist()]
     return self._encoded(self._read(names, strict=True))
 
 # %% ../../nbs/search/06_filling.ipynb #d061a432

@@ -150,12 +150,6 @@ def _judged(self:Index, question, where):
     return self.presence.judge(caption, score, torch.tensor(levels).float())
 
 # %% ../../nbs/search/07_index.ipynb #ff20c83d
-@patch
-def _row(self:Index, known, image_id):
-    "One image of an answer, encoded, and its columns."
-    image = known.get(image_id) or self._read([image_id], strict=True)[0]
-    return self._encoded([image]),{column: value for column,value in image.payload.items() if column not in RESERVED}
-
 def _align(model, caption, pooling, own_pooling, row):
     "The alignment of one encoded image with a caption; None where either has no vectors."
     if not len(row.parts.values) or not len(caption.words) or not len(caption.parts.values): return None
@@ -219,8 +213,11 @@ def _answer(self:Index, question, top, rerank, where=None):
     images = self._ranked(question, top, rerank, reads_pairs, conditions) if is_possible else []
     if not images: return Hits([], [], note=self._why_none(question, where, conditions))
     known = {image.image_id: image for image in images} if top else {}
+    def row(image_id):
+        image = known.get(image_id) or self._read([image_id], strict=True)[0]
+        return self._encoded([image]),{column: value for column,value in image.payload.items() if column not in RESERVED}
     judge = partial(self._judged, question, where) if self.presence and question.is_judged else None
-    return Hits([image.image_id for image in images], [image.score for image in images], partial(self._row, known),
+    return Hits([image.image_id for image in images], [image.score for image in images], row,
                 partial(_align, self.model, question.caption, question.pooling, self.pooling), self.presence, question.note(self.model), judge)
 
 # %% ../../nbs/search/07_index.ipynb #9041d989

@@ -15,11 +15,11 @@ import numpy as np
 import safetensors.torch
 from fastcore.basics import chunked, patch
 
-from ..core.config import to_config, warn
+from ..core.config import import_extra, to_config, warn
 from ..core.files import reading
 from .first_stage import FirstStage
 from .backends import Layout, RESERVED, StoredImage
-from .qdrant import GRAPH, SEARCH_EXTRA, QdrantBackend, payload_key, point_id
+from .qdrant import GRAPH, QdrantBackend, payload_key, point_id
 
 # %% ../../nbs/search/03_server.ipynb #3b7f05f9
 class ServerBackend(QdrantBackend):
@@ -35,8 +35,7 @@ class ServerBackend(QdrantBackend):
         replicas:int=1, # Copies of each part, on different nodes
         client:Any=None, # An open `QdrantClient` instead of a new one
     ):
-        try: import qdrant_client
-        except ImportError: raise ImportError(SEARCH_EXTRA) from None
+        qdrant_client = import_extra("qdrant_client", "search")
         self.types = qdrant_client.models
         self.place = f"collection {name!r} at {url}"
         self.name = name

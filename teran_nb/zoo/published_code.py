@@ -10,14 +10,13 @@ __all__ = ['REFERENCE_POOLINGS', 'Reference', 'Slots', 'zero_filled', 'region_sl
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal, Unpack
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from ..core.packed import Packed, length_mask
+from ..core.packed import Packed, length_mask, row_numbers
 from ..core.config import Positive, configuration, one_of
 from ..model.similarity import BlockOptions, similarity
 
@@ -54,7 +53,7 @@ class Slots(Packed):
         return Slots(packed.values, packed.offsets, claimed, self.size, slot_of)
     def __getitem__(self, i) -> "Tensor|Slots":
         chosen = super().__getitem__(i)
-        return chosen if isinstance(chosen, Tensor) else self._with_packed(chosen, np.arange(len(self))[i])
+        return chosen if isinstance(chosen, Tensor) else self._with_packed(chosen, row_numbers(i, len(self)))
     def to(self, *args, **kwargs) -> "Slots": return self._with_packed(super().to(*args, **kwargs), range(len(self)))
 
     @classmethod
