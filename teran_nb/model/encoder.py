@@ -201,8 +201,11 @@ def encode_pair(self:Encoder, image:Encoded, caption:Encoded) -> tuple[Encoded,E
     return image,caption
 
 @patch
-def without_levels(self:Encoder, encoded:Encoded) -> Encoded:
-    "Images, or captions, without what a bank says of them; unchanged for most models."
+def without_levels(self:Encoder,
+    encoded:Encoded, # Images, or captions
+    gains:bool=False, # Only without what it adds, such as to a word that the bank has never seen
+) -> Encoded:
+    "The same without what a bank says of them; unchanged for most models."
     return encoded
 
 @patch

@@ -457,13 +457,16 @@ def fit_bank(self:Network,
     self.bank.fill(*(3**.5*side.whole[:,:-4] for side in sides))
 
 @patch
-def without_levels(self:Network, encoded:Encoded) -> Encoded:
-    "Images, or captions, with the usual level: nothing is subtracted for them."
+def without_levels(self:Network,
+    encoded:Encoded, # Images, or captions
+    gains:bool=False, # Only those below the usual one count as usual
+) -> Encoded:
+    "The same with the usual level: nothing is subtracted for them."
     if not self.config.bank: return encoded
     level,rest = (-3,-1) if len(encoded.words) else (-4,-2)
     whole = encoded.whole.clone()
-    whole[:,level] = 0
-    whole[:,rest] = 3**-.5
+    whole[:,level] = whole[:,level].clamp(max=0) if gains else 0
+    whole[:,rest] = (1/3 - whole[:,level]**2).sqrt()
     return replace(encoded, whole=whole)
 
 # %% ../../nbs/model/12_network.ipynb #4a1d351b
