@@ -34,7 +34,7 @@ def calibration_error(p, y, bins=10):
 class Asked:
     "Sentences asked of images of which some are left out."
     def __init__(self, model, images, captions):
-        self.captions = captions = model.without_levels(captions, gains=True)
+        self.captions = captions = model.asking(captions)
         counts = [summed_words([captions[[k]]], model.pooling) or 1 for k in range(len(captions))]
         self.sim = model.similarity(images, captions).cpu().float()/torch.tensor(counts)
         self.cosines = _word_cosines(images, captions)

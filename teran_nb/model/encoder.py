@@ -201,11 +201,13 @@ def encode_pair(self:Encoder, image:Encoded, caption:Encoded) -> tuple[Encoded,E
     return image,caption
 
 @patch
-def without_levels(self:Encoder,
-    encoded:Encoded, # Images, or captions
-    gains:bool=False, # Only without what it adds, such as to a word that the bank has never seen
-) -> Encoded:
-    "The same without what a bank says of them; unchanged for most models."
+def without_levels(self:Encoder, encoded:Encoded) -> Encoded:
+    "Images, or captions, without what a bank says of them; unchanged for most models."
+    return encoded
+
+@patch
+def asking(self:Encoder, encoded:Encoded) -> Encoded:
+    "Captions, or images, as a search of images asks by them; unchanged for most models."
     return encoded
 
 @patch

@@ -212,7 +212,7 @@ def forward_words(self:Network, batch:TokenBatch) -> tuple[Tensor,Tensor]:
 
 # %% ../../nbs/model/12_network.ipynb #e87c8054
 _NEAREST = 10 # Vectors of the bank that count
-_LEVEL_WEIGHT = .8 # How much of its level an image or a caption loses; .75 to .9 are as good
+_LEVEL_WEIGHTS = {"images": .5, "captions": .8} # How much of its level each loses; more for images would cost short questions
 
 class Bank(nn.Module):
     "Whole vectors of training images and captions, by which other whole vectors lose what makes them near to everything."
@@ -228,9 +228,10 @@ class Bank(nn.Module):
         images:Tensor, # Unit vectors, `(size, dim)` or fewer
         captions:Tensor, # The same of captions
     ) -> None:
-        "Keep these vectors, in eight bits, and the mean of their levels."
+        "Keep these vectors instead of others, in eight bits, and the mean of their levels."
         sides = {"images": images, "captions": captions}
-        for side,whole in sides.items(): getattr(self, side)[:len(whole)] = (127*whole).round()
+        for side,whole in sides.items():
+            getattr(self, side).zero_()[:len(whole)] = (127*whole).round()
         for side,whole in sides.items(): getattr(self, f"level_of_{side}").copy_(self.levels(whole, side).mean())
     def levels(self, whole:Tensor, side:str) -> Tensor: # `(n, 1)`
         "Mean of the highest cosines with the other side of the bank."
@@ -243,7 +244,7 @@ class Bank(nn.Module):
     ) -> Tensor: # Unit vectors, `(n, dim + 4)`; the cosine of two sides is a third of that of `whole` less what both levels say
         "Whole vectors with their level, as far as it is above the usual one."
         usual = self.level_of_images if side == "images" else self.level_of_captions
-        level = -_LEVEL_WEIGHT*(self.levels(whole, side) - usual).clamp(-1, 1)
+        level = -_LEVEL_WEIGHTS[side]*(self.levels(whole, side) - usual).clamp(-1, 1)
         one,nothing = torch.ones_like(level),torch.zeros_like(level)
         rest = (1 - level**2).sqrt() # to unit length; no number of the other side stands at its place
         numbers = [level,one,rest,nothing] if side == "images" else [one,level,nothing,rest]
@@ -457,17 +458,28 @@ def fit_bank(self:Network,
     self.bank.fill(*(3**.5*side.whole[:,:-4] for side in sides))
 
 @patch
-def without_levels(self:Network,
-    encoded:Encoded, # Images, or captions
-    gains:bool=False, # Only those below the usual one count as usual
-) -> Encoded:
-    "The same with the usual level: nothing is subtracted for them."
+def without_levels(self:Network, encoded:Encoded) -> Encoded:
+    "Images, or captions, with the usual level: nothing is subtracted for them."
     if not self.config.bank: return encoded
     level,rest = (-3,-1) if len(encoded.words) else (-4,-2)
     whole = encoded.whole.clone()
-    whole[:,level] = whole[:,level].clamp(max=0) if gains else 0
-    whole[:,rest] = (1/3 - whole[:,level]**2).sqrt()
-    return replace(encoded, whole=whole)
+    whole[:,level] = 0
+    return replace(encoded, whole=_to_unit_length(whole, rest))
+
+@patch
+def asking(self:Network, encoded:Encoded) -> Encoded:
+    "Captions that lose by their level and never gain; images whose own level and that of what they find do not count."
+    if not self.config.bank: return encoded
+    whole = encoded.whole.clone()
+    if len(encoded.words): whole[:,-3].clamp_(max=0)
+    else: whole[:,-4:] = 0
+    return replace(encoded, whole=_to_unit_length(whole, -1))
+
+def _to_unit_length(whole, place):
+    "The vectors with the number at a place that brings them to length 1."
+    whole[:,place] = 0
+    whole[:,place] = (1 - whole.square().sum(1)).clamp(min=0).sqrt()
+    return whole
 
 # %% ../../nbs/model/12_network.ipynb #4a1d351b
 @patch

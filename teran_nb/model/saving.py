@@ -136,7 +136,7 @@ def begin(cls:Network,
                          "set regions.thaw, and give a `vision` that takes its weights")
     model = cls(config, other.text, vision)
     expected = model.state_dict()
-    weights = {name: weight for name,weight in other.state_dict().items() if name in expected}
+    weights = {name: weight for name,weight in other.state_dict().items() if name in expected and not name.startswith("bank.")}
     misfits = [name for name,weight in weights.items() if weight.shape != expected[name].shape]
     if other.config.text != config.text: misfits.append("text")
     # the settings of a cross-encoder have the name of its head

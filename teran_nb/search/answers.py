@@ -104,14 +104,14 @@ def encode_asked(
     asked:Asked|Sequence[str], # A sentence, or several, or a picture
 ) -> Encoded:
     "What is asked, as captions; text that names a picture file is refused (ValueError)."
-    if isinstance(asked, Encoded): return asked if model is None else model.without_levels(asked, gains=True)
+    if isinstance(asked, Encoded): return asked if model is None else model.asking(asked)
     if model is None:
         raise TypeError(f"without a model, images are asked by encoded sentences, not by {type(asked).__name__}; give `model.encode_captions([...])`")
     if isinstance(asked, (Path,PIL.Image.Image)): asked = as_images(asked)[0]
-    if isinstance(asked, Image): return _as_caption(model.encode_images([asked]))
+    if isinstance(asked, Image): return _as_caption(model.asking(model.encode_images([asked])))
     if isinstance(asked, str) and Path(asked).suffix.lower() in PICTURE_SUFFIXES and user_path(asked).is_file():
         raise ValueError(f"{asked!r} is a file, which would be read as a sentence; search by the picture: Path({asked!r})")
-    return model.without_levels(model.encode_captions([asked] if isinstance(asked, str) else asked), gains=True)
+    return model.asking(model.encode_captions([asked] if isinstance(asked, str) else asked))
 
 def as_list(
     without:Asked|Sequence[Asked], # One or several; an empty text for nothing

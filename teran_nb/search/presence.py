@@ -142,7 +142,7 @@ def _asked_captions(model, texts, g):
     chosen = [everything[k] for k in torch.randperm(len(everything), generator=g)[:_ASKED].tolist()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore") # about words that the model does not know
-        captions = model.without_levels(model.encode_captions(chosen), gains=True).to("cpu") # as they are asked
+        captions = model.asking(model.encode_captions(chosen)).to("cpu") # as they are asked
     captions = captions[[j for j in range(len(captions)) if len(captions.parts[j])]]
     return captions,torch.tensor([[text in of_image for of_image in texts] for text in captions.names])
 
