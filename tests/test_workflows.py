@@ -356,7 +356,8 @@ def test_a_copy_knows_the_variables_of_its_own_cells(tmp_path):
         words = command("train", tmp_path / "out.ipynb", output=str(tmp_path), **parameters)
         words[words.index(str(ROOT / "nbs" / "train.ipynb"))] = str(tmp_path / "my-train.ipynb")
         return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120).stderr
-    assert "unknown parameter 'epoch'; known are sharpness, model" in error_of(sharpness=20, epoch=3)
+    refused = error_of(sharpness=20, epoch=3)
+    assert "unknown parameter 'epoch'; known are sharpness, model" in refused and "did you mean epochs?" in refused
     assert "unknown model 'clip'" in error_of(sharpness=20, model="clip")  # the parameters are known, and the checks go on
 
 

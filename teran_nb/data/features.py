@@ -382,4 +382,9 @@ def join_features(
     if other is not None:
         raise ValueError(f"{stores[other].path} cannot be opened together with {first.path}: {', '.join(keys)} are "
                          f"{kinds[other]} in one and {kinds[0]} in the other; extract both in the same way")
-    return _JoinedFeatures(list(stores))
+    joined = _JoinedFeatures(list(stores))
+    if len(joined.image_ids) < len(joined):
+        repeated = [image_id for store in stores for image_id in store.image_ids if joined.store_of[image_id] is not store]
+        raise ValueError(f"{len(repeated)} images are in several of the stores beside {first.path}, such as {repeated[0]!r}; "
+                         "give the images of each store names of their own")
+    return joined

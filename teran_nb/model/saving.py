@@ -28,6 +28,7 @@ from ..core.show import escape_markdown, markdown_table
 from ..core.hub import load_from_hub
 from ..data.collection import Collection
 from ..data.provenance import open_provenance, save_provenance
+from ..photos.efficientnet import EfficientNet
 from ..photos.fine_tuning import LearningBackbone, load_backbone
 from .encoded import Encoded
 from .encoder import Encoder
@@ -44,6 +45,11 @@ def _from_wheel(config):
     "Whether the text encoder stays as it lies in a wheel, so that a model's folder need not hold it."
     return config.text.pretrained.startswith("wheel:") and not config.text.learns
 
+def _classifier(config):
+    "The classifier of ImageNet, which lies in a wheel too, by its names in a network that has its class names; empty for any other."
+    if not config.regions.prior or config.regions.features != EfficientNet.dim: return {}
+    return {f"regions.prior.{name}": weight.detach() for name,weight in EfficientNet().model.fc.named_parameters()}
+
 @patch
 def save(self:Network, folder:str|Path) -> None:
     "Write the model's folder; in that of a model with the same configuration and vocabulary, replace only what was learned."
@@ -51,8 +57,9 @@ def save(self:Network, folder:str|Path) -> None:
     weights = self.state_dict()
     in_wheel = _from_wheel(self.config)
     if in_wheel: weights = {name: weight for name,weight in weights.items() if not name.startswith("text.")}
-    for name,weight in (self.vision.wheel_weights if self.vision is not None else {}).items():
-        if weights[f"vision.{name}"].cpu().equal(weight): del weights[f"vision.{name}"]
+    of_vision = self.vision.wheel_weights if self.vision is not None else {}
+    for name,weight in (_classifier(self.config) | {f"vision.{name}": weight for name,weight in of_vision.items()}).items():
+        if weights[name].cpu().equal(weight): del weights[name]
     is_new = not folder.exists()
     if not is_new:
         if not (folder/"config.json").is_file():
@@ -112,6 +119,7 @@ def load(cls:Network, folder:str|Path, device:str|torch.device="cpu") -> Network
                          f"again") from None
     vision = vision_part()
     for part in vision: weights = {f"vision.{name}": weight for name,weight in part.wheel_weights.items()} | weights
+    if "regions.prior.weight" not in weights: weights |= _classifier(config)
     load_weights(network, weights, folder/"model.safetensors", assign=True)
     model = build(vision)
     model.load_state_dict(weights)
