@@ -15,9 +15,11 @@ import torch
 from teran_nb.core.files import project_path
 from teran_nb.core.show import markdown_table
 from teran_nb.data.collection import Collection
-from teran_nb.measure.evaluation import Evaluation, evaluate
+from teran_nb.measure.evaluation import evaluate
 from teran_nb.measure.retrieval import ranking
 from teran_nb.model import network
+from teran_nb.model.encoded import Encoded
+from teran_nb.model.encoder import Encoder
 from teran_nb.training.datasets import load_data
 from teran_nb.training.runs import load_model
 
@@ -25,11 +27,10 @@ WEIGHTS = 0.0, 0.25, 0.5, 0.65, 0.8, 1.0
 SHOWN = "t2i_r1", "t2i_r5", "t2i_r10", "i2t_r1", "i2t_r5", "i2t_r10", "rsum"
 
 
-def short_precision(evaluation: Evaluation, part: Collection, words: list[str]) -> float:
+def short_precision(model: Encoder, images: Encoded, asked: Encoded, part: Collection, words: list[str]) -> float:
     "Share of right answers among the first ten, or among as many as there are; the mean over words that some caption has."
     mentioned = [set(re.findall(r"\w+", " ".join(texts).casefold())) for texts in part.captions.texts_by_image()]
-    asked = evaluation.model.asking(evaluation.model.encode_captions([f"a {word}" for word in words]))
-    first = ranking(evaluation.model.similarity(evaluation.images, asked).T, 10).tolist()
+    first = ranking(model.similarity(images, asked).T, 10).tolist()
     shares = []
     for word, rows in zip(words, first):
         right = sum(word in said for said in mentioned)
@@ -47,9 +48,10 @@ def by_weight(run: str, data: str, split: str, things: str) -> str:
     for weight in WEIGHTS:
         with mock.patch.dict(network._LEVEL_WEIGHTS, images=weight, captions=weight):
             evaluation = evaluate(model, part)
-            numbers = [*(evaluation.metrics[name] for name in SHOWN), short_precision(evaluation, part, words)]
-        rows.append([f"{weight:.2f}", *(f"{100 * number:.1f}" for number in numbers)])
-    return markdown_table(["weight", *SHOWN, "short questions, first ten"], rows)
+            questions = model.encode_captions([f"a {word}" for word in words])
+            short = [short_precision(model, evaluation.images, asked, part, words) for asked in (questions, model.asking(questions))]
+        rows.append([f"{weight:.2f}", *(f"{100 * number:.1f}" for number in (*map(evaluation.metrics.get, SHOWN), *short))])
+    return markdown_table(["weight", *SHOWN, "short, by similarity", "short, as asked"], rows)
 
 
 if __name__ == "__main__":

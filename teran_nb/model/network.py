@@ -28,7 +28,7 @@ from ..core.processes import keep_freed_memory, seed_everything
 from ..core.show import progress, still_running
 from ..data.features import Regions
 from ..data.collection import Collection, Images, Sentences, as_images, as_sentences, region_counts
-from ..data.words import split_words, stop_words
+from ..data.words import STOP_WORDS, split_words, stop_words
 from ..photos.extractors import Extractor
 from ..photos.extraction import rebuild_extractor
 from ..photos.fine_tuning import LearningBackbone
@@ -212,7 +212,7 @@ def forward_words(self:Network, batch:TokenBatch) -> tuple[Tensor,Tensor]:
 
 # %% ../../nbs/model/12_network.ipynb #e87c8054
 _NEAREST = 10 # Vectors of the bank that count
-_LEVEL_WEIGHTS = {"images": .5, "captions": .8} # How much of its level each loses; more for images would cost short questions
+_LEVEL_WEIGHTS = {"images": .5, "captions": .8} # How much of its level each loses; `python -m lab.levels` measures others
 
 class Bank(nn.Module):
     "Whole vectors of training images and captions, by which other whole vectors lose what makes them near to everything."
@@ -446,6 +446,8 @@ def encode_captions(self:Network,
     return Encoded.of_captions(tokens.texts, parts, TokenWords(tokens, self.text.tokenizer), whole, weights)
 
 # %% ../../nbs/model/12_network.ipynb #b5f028a6
+_LONG_QUESTION = 4 # Words from which on the level of images counts whole, stop-words left out; for one word it does not count
+
 @patch
 def fit_bank(self:Network,
     collection:Collection, # Training images
@@ -468,10 +470,13 @@ def without_levels(self:Network, encoded:Encoded) -> Encoded:
 
 @patch
 def asking(self:Network, encoded:Encoded) -> Encoded:
-    "Captions that lose by their level and never gain; images whose own level and that of what they find do not count."
+    "Captions that lose by their level and never gain, and short ones for which that of images counts less; images for which no level counts."
     if not self.config.bank: return encoded
     whole = encoded.whole.clone()
-    if len(encoded.words): whole[:,-3].clamp_(max=0)
+    if len(encoded.words):
+        counts = [sum(word.isalpha() and word.casefold() not in STOP_WORDS for word in words.texts) for words in encoded.words]
+        whole[:,-4] = ((torch.tensor(counts) - 1)/(_LONG_QUESTION - 1)).clamp(0, 1).to(whole)/3**.5
+        whole[:,-3].clamp_(max=0)
     else: whole[:,-4:] = 0
     return replace(encoded, whole=_to_unit_length(whole, -1))
 
