@@ -7,7 +7,7 @@ import torch
 from conftest import SHARED, toy_result
 from torch import nn
 
-from lab import names_share
+from lab import levels, names_share
 from lab.claims import CLAIMS, Claim, as_markdown, claim_interval, findings, verdict
 from lab.published_training import reference_batch, reference_losses, reference_optimizer, reference_outputs
 from teran_nb.core.processes import seed_everything
@@ -224,3 +224,17 @@ def test_recall_by_the_share_of_names(monkeypatch):
     model.head().whole_weight = model.config.whole_weight
     assert with_names == round(100 * evaluate(model, photos.test).metrics["rsum"], 1)
     assert with_names > without + 20  # these photographs are unlike those that it learned from
+
+
+# levels of a bank
+
+@pytest.mark.slow
+def test_recall_by_the_weight_of_levels(monkeypatch, tmp_path):
+    (tmp_path / "things.tsv").write_text("thing\twords\ncat\tcat cats\nnothing\tzyzzyva\n")
+    monkeypatch.setattr(levels, "WEIGHTS", (0.0, 0.5))
+    rows = levels.by_weight("flickr8k", "photos", "test", str(tmp_path / "things.tsv")).splitlines()[2:]
+    without, with_levels = ([float(cell) for cell in row.strip("| ").split("|")] for row in rows)
+    model, photos = load_model("flickr8k"), load_data("photos").test
+    metrics = evaluate(model, photos).metrics
+    assert with_levels[1:4] == [round(100 * metrics[name], 1) for name in ("t2i_r1", "t2i_r5", "t2i_r10")]  # its own weight for images
+    assert without[1] < with_levels[1] and without[-1] == with_levels[-1] == without[-2]  # a question of one word is asked without levels
