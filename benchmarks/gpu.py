@@ -168,7 +168,7 @@ def learner_of(size, data, precision, batch_size, folder):
 
 def extraction_part(size, rate):
     "Windows of photographs by the backbone of the extra `photos`."
-    try: extractor = build_extractor("windows:efficientnet-lite2", device=DEVICE.type)
+    try: extractor = build_extractor("windows:efficientnet-lite2", {"other_sizes": []}, DEVICE.type)
     except (ImportError, OSError, ValueError) as e: # the extra is not installed
         return print(f"## Extraction\n\nLeft out: {e}\n")
     files = sorted((ROOT/"data/photos/images").iterdir())

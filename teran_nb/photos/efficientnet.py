@@ -86,6 +86,7 @@ def _fold_batch_norm(
 class EfficientNet(Backbone):
     "EfficientNet-Lite2 as a function from pictures to feature maps, which cover the whole input."
     dim, patch, source = 1280, 1, "efficientnet-lite2"
+    other_sizes = (416,) # small things; chosen on the validation part of Flickr8k
     def __init__(self,
         size:int=0, # Pixels of the input's sides; 0 takes 288
         device:str="cpu", # Where to compute

@@ -53,7 +53,7 @@ class MapConfig:
     "A vision model whose feature map is cut into regions."
     weights:str="efficientnet-lite2" # That, a Hugging Face name, or a folder
     size:Count=0 # Pixels of the input's sides; 0 takes the image processor's
-    other_sizes:Annotated[tuple[Positive,...], Strict(False)]=() # Inputs of these sizes describe the same regions again, as other views
+    other_sizes:Annotated[tuple[Positive,...]|None, Strict(False)]=None # Inputs that describe the same regions again, as other views; None takes the model's: 416 beside EfficientNet's 288
     mirrored:bool=False # Each input describes the mirrored picture too, as one more view
     precision:Literal["fp32","bf16"]="fp32" # Precision of the vision model
 
@@ -78,9 +78,9 @@ class Patches:
         device:str="cpu", # Where to compute
         backbone:Backbone|None=None, # The model itself, if it is open already
     ):
+        self.backbone = backbone = backbone or open_backbone(config.weights, config.size, device)
+        if config.other_sizes is None: config = replace(config, other_sizes=() if config.size else backbone.other_sizes)
         self.config = config
-        backbone = backbone or open_backbone(config.weights, config.size, device)
-        self.backbone = backbone
         self.backbones = [backbone,*(backbone.resized(size) for size in config.other_sizes)]
         self.dim = backbone.dim
         self.views = len(self.backbones)*(1 + config.mirrored) - 1 # beside the first

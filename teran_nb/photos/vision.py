@@ -228,6 +228,7 @@ def _require_patches(size, patch):
 # %% ../../nbs/photos/00_vision.ipynb #664ca0e6
 class Backbone:
     "Any vision model of transformers as a function from pictures to feature maps `(n, dim, h, w)`."
+    other_sizes = () # of inputs that tell more of a picture beside the usual one
     def __init__(self,
         name:str, # Hugging Face name or folder; of CLIP and SigLIP, the picture's side is taken
         size:int=0, # Pixels of the input's sides; 0 takes the image processor's
