@@ -7,7 +7,7 @@ import torch
 from conftest import SHARED, toy_result
 from torch import nn
 
-from lab import levels, names_share
+from lab import levels, names_share, views
 from lab.claims import CLAIMS, Claim, as_markdown, claim_interval, findings, verdict
 from lab.published_training import reference_batch, reference_losses, reference_optimizer, reference_outputs
 from teran_nb.core.processes import seed_everything
@@ -238,3 +238,15 @@ def test_recall_by_the_weight_of_levels(monkeypatch, tmp_path):
     metrics = evaluate(model, photos).metrics
     assert with_levels[1:4] == [round(100 * metrics[name], 1) for name in ("t2i_r1", "t2i_r5", "t2i_r10")]  # its own weight for images
     assert without[1] < with_levels[1] and without[-1] == with_levels[-1] == without[-2]  # a question of one word is asked without levels
+
+
+# views of a picture
+
+@pytest.mark.slow
+def test_recall_by_the_views_that_are_read():
+    model, photos = load_model("flickr8k"), load_data("photos").test
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in views.by_views("flickr8k", "photos", "test").splitlines()[2:]]
+    assert [row[0] for row in rows] == ["288", "416", "288 and 416"]
+    smaller, _, both = (float(row[-1]) for row in rows)
+    assert both == round(100 * evaluate(model, photos).metrics["rsum"], 1)
+    assert both > smaller
