@@ -8,7 +8,7 @@ __all__ = ['WHOLE_PICTURE', 'EXTRACTORS', 'Extractor', 'MapConfig', 'open_backbo
            'build_extractor', 'extract_batch', 'extract_each', 'extract_picture']
 
 # %% ../../nbs/photos/03_extractors.ipynb #3a452a89
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
@@ -16,9 +16,10 @@ from typing import Annotated, Literal, Protocol
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from PIL import Image, ImageOps
 from fastcore.basics import patch
-from pydantic import Field
+from pydantic import Field, Strict
 from torch import Tensor
 
 from ..core.files import digest, project_path
@@ -52,7 +53,8 @@ class MapConfig:
     "A vision model whose feature map is cut into regions."
     weights:str="efficientnet-lite2" # That, a Hugging Face name, or a folder
     size:Count=0 # Pixels of the input's sides; 0 takes the image processor's
-    mirrored:bool=False # Describe the mirrored picture too, as a second view of the same regions
+    other_sizes:Annotated[tuple[Positive,...], Strict(False)]=() # Inputs of these sizes describe the same regions again, as other views
+    mirrored:bool=False # Each input describes the mirrored picture too, as one more view
     precision:Literal["fp32","bf16"]="fp32" # Precision of the vision model
 
 def open_backbone(
@@ -65,17 +67,10 @@ def open_backbone(
     is_lite = name == EfficientNet.source or (Path(name)/"efficientnet.json").is_file()
     return EfficientNet(size, device) if is_lite else Backbone(name, size, device, weights)
 
-def _cells(grid):
-    "Each cell of a feature map: no weights, and boxes as fractions of the map, `(rows*columns, 4)`."
-    rows, columns = grid
-    y, x = (v.ravel() for v in np.mgrid[:rows,:columns])
-    return None,np.stack([x/columns, y/rows, (x+1)/columns, (y+1)/rows], 1)
-
 class Patches:
     "The patch tokens of a vision transformer, or the cells of a convolutional map, as regions."
     config_type = MapConfig
     kind = "patches"
-    cut = staticmethod(_cells) # Gives weights of the cells in each region, and boxes
     model_fields = ("weights",)
     class_names, runs_in_readers = (), False
     def __init__(self,
@@ -86,34 +81,44 @@ class Patches:
         self.config = config
         backbone = backbone or open_backbone(config.weights, config.size, device)
         self.backbone = backbone
+        self.backbones = [backbone,*(backbone.resized(size) for size in config.other_sizes)]
         self.dim = backbone.dim
-        self.views = int(config.mirrored) # beside the first
-        self.max_side = 2*max(backbone.size)
+        self.views = len(self.backbones)*(1 + config.mirrored) - 1 # beside the first
+        self.max_side = 2*max(max(each.size) for each in self.backbones)
         self.grid = tuple(backbone.maps([Image.new("RGB", (8,8))]).shape[2:]) # rows and columns
-        self.cell_weights,self.fractions = self.cut(self.grid)
+        self.fractions = self.boxes_in(self.grid)
         self.max_regions = len(self.fractions)
         self.name = f"{self.kind}-v1 {backbone.name} size={backbone.size[1]}x{backbone.size[0]}"
         self.spec = self.kind, asdict(config)
-    def maps(self, pictures:Sequence[Image.Image]) -> Tensor: # `(n, dim, rows, columns)`, float32
-        "Feature maps of pictures, in the precision that was asked for."
+    @staticmethod
+    def boxes_in(grid:tuple[int,int]) -> np.ndarray: # Fractions of a map of so many rows and columns, `(regions, 4)`
+        "The box of each cell."
+        rows, columns = grid
+        y, x = (v.ravel() for v in np.mgrid[:rows,:columns])
+        return np.stack([x/columns, y/rows, (x+1)/columns, (y+1)/rows], 1)
+    def regions_of(self, maps:Tensor) -> Tensor: # `(n, regions, dim)`
+        "The features of the regions of some maps; a larger map is averaged down to the first one's cells."
+        return F.adaptive_avg_pool2d(maps, self.grid).flatten(2).mT
+    def maps(self, pictures:Sequence[Image.Image], backbone:Backbone|None=None) -> Tensor: # `(n, dim, rows, columns)`, float32
+        "Feature maps of pictures by the first backbone or another one, in the precision that was asked for."
         device = torch.device(self.backbone.device).type
         with torch.autocast(device, torch.bfloat16, enabled=self.config.precision == "bf16"):
-            return self.backbone.maps(pictures)
-    def regions_of(self, maps:Tensor) -> Tensor: # `(n, regions, dim)`
-        "The features of the regions of some maps."
-        cells = maps.flatten(2).mT
-        return cells if self.cell_weights is None else self.cell_weights.to(maps) @ cells
+            return (backbone or self.backbone).maps(pictures)
+    def all_maps(self, pictures:Sequence[Image.Image]) -> Iterator[Tensor]:
+        "Feature maps of each view of pictures, the plain first one first."
+        for backbone in self.backbones:
+            yield self.maps(pictures, backbone)
+            if not self.config.mirrored: continue
+            yield self.maps([ImageOps.mirror(picture) for picture in pictures], backbone).flip(-1) # the same cells again
     def extract(self, pictures:Sequence[Image.Image]) -> list[Regions]:
         "The regions of the map with their boxes."
         high, wide = self.backbone.covered(self.grid)
         fractions = self.fractions*(wide,high,wide,high)
         all_boxes = [(fractions*np.tile(picture.size, 2)).astype(np.float32) for picture in pictures]
-        features = self.regions_of(self.maps(pictures)).cpu().numpy()
+        features,*others = (self.regions_of(maps).cpu().numpy() for maps in self.all_maps(pictures))
         regions = [Regions("", values, boxes, p.size) for values,boxes,p in zip(features, all_boxes, pictures)]
-        if not self.config.mirrored: return regions
-        mirrored = self.maps([ImageOps.mirror(picture) for picture in pictures]).flip(-1) # the same cells again
-        views = self.regions_of(mirrored).cpu().numpy()[:,:,None]
-        return [replace(each, views=view) for each,view in zip(regions, views)]
+        if not others: return regions
+        return [replace(each, views=views) for each,views in zip(regions, np.stack(others, 2))]
 
 # %% ../../nbs/photos/03_extractors.ipynb #729a24a7
 def _cover(count, share, cells):
@@ -143,7 +148,11 @@ def map_windows(
 class Windows(Patches):
     "Averages of a feature map over overlapping windows."
     kind = "windows"
-    cut = staticmethod(map_windows)
+    @staticmethod
+    def boxes_in(grid): return map_windows(grid)[1]
+    def regions_of(self, maps):
+        "The mean of each window, `(n, 35, dim)`."
+        return map_windows(tuple(maps.shape[2:]))[0].to(maps) @ maps.flatten(2).mT
 
 # %% ../../nbs/photos/03_extractors.ipynb #7003eeb0
 class Descriptors:

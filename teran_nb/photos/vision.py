@@ -8,6 +8,8 @@ __all__ = ['VISION_ERROR_WORDS', 'TINY_VISION', 'Preprocessing', 'preprocessing_
 
 # %% ../../nbs/photos/00_vision.ipynb #f8a44541
 import inspect, os
+from copy import copy
+from dataclasses import replace
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -217,6 +219,12 @@ def _require_vision_model(name, model):
         raise ValueError(f"{name} is a {kind}, which hides patches at random, so one picture has other features "
                          "each time; name another vision model")
 
+def _require_patches(size, patch):
+    "Refuse an input that is not whole patches."
+    if size % patch == 0: return
+    nearest = round(size/patch)*patch or patch
+    raise ValueError(f"an input of {size} pixels is not whole patches of {patch}; say {nearest}")
+
 # %% ../../nbs/photos/00_vision.ipynb #664ca0e6
 class Backbone:
     "Any vision model of transformers as a function from pictures to feature maps `(n, dim, h, w)`."
@@ -244,16 +252,22 @@ class Backbone:
         patch_size = getattr(getattr(by_timm, "patch_embed", model.config), "patch_size", None) or 1
         self.is_channels_last = getattr(by_timm, "output_fmt", "") == "NHWC"
         self.patch = patch_size if isinstance(patch_size, int) else patch_size[0]
-        if size % self.patch:
-            nearest = round(size/self.patch)*self.patch or self.patch
-            raise ValueError(f"an input of {size} pixels is not whole patches of {self.patch}; say {nearest}")
-        trained_size = getattr(model.config, "image_size", None)
-        can_interpolate = "interpolate_pos_encoding" in inspect.signature(model.forward).parameters
-        self.options = {"interpolate_pos_encoding": True} if can_interpolate and self.size != (trained_size,)*2 else {}
+        self.trained_shape = (getattr(model.config, "image_size", None),)*2
+        self.can_interpolate = "interpolate_pos_encoding" in inspect.signature(model.forward).parameters
+        _require_patches(size, self.patch)
         if not weights: return
         with loading(name, **VISION_ERROR_WORDS): features = self.maps([_BLANK])
         if not features.isfinite().all():
             raise ValueError(f"{name}: features of a blank picture are NaN or infinite; copy the model again")
+    def resized(self, size:int) -> "Backbone": # Has the same weights
+        "The model with an input of other sides, in pixels."
+        _require_patches(size, self.patch)
+        other = copy(self)
+        other.asked_size = size
+        other.size = (size,size)
+        other.preprocessing = replace(self.preprocessing, input_size=other.size)
+        with loading(self.source, **VISION_ERROR_WORDS): other.maps([_BLANK])
+        return other
     @cached_property
     def dim(self) -> int: return self.maps([_BLANK]).shape[1] # Length of a feature vector
     @torch.inference_mode()
@@ -262,7 +276,8 @@ class Backbone:
         return self.forward(self.preprocessing.batch(pictures).to(self.device))
     def forward(self, x:Tensor) -> Tensor: # From preprocessed pictures `(n, 3, height, width)`; with gradients
         "Feature maps of preprocessed pictures."
-        inputs = {"pixel_values": x, **self.options}
+        inputs = {"pixel_values": x}
+        if self.can_interpolate and x.shape[-2:] != self.trained_shape: inputs["interpolate_pos_encoding"] = True
         if self.config.model_type.startswith("siglip2"): inputs = _patchified(x, self.patch)
         out = self.model(**inputs).last_hidden_state
         if self.is_channels_last: out = out.movedim(-1, 1)
