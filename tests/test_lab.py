@@ -1,13 +1,15 @@
 """The research tooling in `lab/`: claims, and the published training code beside recorded outputs of it."""
+import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from conftest import SHARED, toy_result
 from torch import nn
 
-from lab import levels, names_share
+from lab import levels, names_share, views
 from lab.claims import CLAIMS, Claim, as_markdown, claim_interval, findings, verdict
 from lab.published_training import reference_batch, reference_losses, reference_optimizer, reference_outputs
 from teran_nb.core.processes import seed_everything
@@ -17,6 +19,7 @@ from teran_nb.measure.evaluation import evaluate
 from teran_nb.measure.results import Result
 from teran_nb.model.regions import RegionConfig, StackConfig, region_batch
 from teran_nb.model.text import TextConfig, text_encoder
+from teran_nb.photos.prepare import Sources, prepare
 from teran_nb.training.datasets import load_data
 from teran_nb.training.recipe import recipe_names
 from teran_nb.training.runs import load_model
@@ -238,3 +241,26 @@ def test_recall_by_the_weight_of_levels(monkeypatch, tmp_path):
     metrics = evaluate(model, photos).metrics
     assert with_levels[1:4] == [round(100 * metrics[name], 1) for name in ("t2i_r1", "t2i_r5", "t2i_r10")]  # its own weight for images
     assert without[1] < with_levels[1] and without[-1] == with_levels[-1] == without[-2]  # a question of one word is asked without levels
+
+
+# views of a picture
+
+@pytest.mark.slow
+def test_recall_by_the_views_that_are_read(tmp_path):
+    photos = load_data("photos").test[:20]
+    rows = [{"image": image.id, "caption": caption, "split": "test"} for image in photos for caption in image.captions]
+    pd.DataFrame(rows).to_csv(tmp_path / "captions.csv", index=False)
+
+    def recalls(**settings):
+        sources = Sources("data/photos/images", tmp_path / "captions.csv", ids=photos.image_ids, extractor_settings=settings)
+        folder = tmp_path / f"views{len(settings)}"
+        with warnings.catch_warnings(action="ignore"):  # the other photographs have no captions
+            prepare(sources, folder, device="cpu", show_progress_bar=False)
+        table = views.by_views("flickr8k", str(folder), "test").splitlines()[2:]
+        metrics = evaluate(load_model("flickr8k"), load_data(folder).test).metrics
+        return {name.strip(): cells for name, *cells in (row.strip("|").split("|") for row in table)}, f"{100 * metrics['rsum']:.1f}"
+
+    (plain, own), (four, mean) = recalls(), recalls(other_sizes=[96], mirrored=True)
+    assert list(plain) == ["288"] and list(four) == ["288", "288, mirrored too", "96", "96, mirrored too", "288 and 96", "288 and 96, mirrored too"]
+    assert plain["288"] == four["288"] and plain["288"][-1].strip() == own
+    assert four["288 and 96, mirrored too"][-1].strip() == mean != own

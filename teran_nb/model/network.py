@@ -390,7 +390,7 @@ def _batch_of_views(self:Network, images, own):
     batch = region_batch(list(chain.from_iterable(views)))
     if self.vision is None or not of_others: return batch,counts
     pixels = self.vision.read([image.pixels() for image in images])
-    mirrored = [k > 0 for count in counts for k in range(count)] # of two views the second is mirrored
+    mirrored = [k % 2 == 1 for count in counts for k in range(count)] # it reads one size, so of more views every second
     return batch._replace(pixels=pixels.repeat_interleave(torch.tensor(counts), 0), mirrored=torch.tensor(mirrored)),counts
 
 def _mean_of_views(vectors, counts):

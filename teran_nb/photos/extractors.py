@@ -79,8 +79,7 @@ class Patches:
         backbone:Backbone|None=None, # The model itself, if it is open already
     ):
         self.config = config
-        backbone = backbone or open_backbone(config.weights, config.size, device)
-        self.backbone = backbone
+        self.backbone = backbone = backbone or open_backbone(config.weights, config.size, device)
         self.backbones = [backbone,*(backbone.resized(size) for size in config.other_sizes)]
         self.dim = backbone.dim
         self.views = len(self.backbones)*(1 + config.mirrored) - 1 # beside the first

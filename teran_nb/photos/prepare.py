@@ -170,10 +170,6 @@ def _extract(sources, files, work, extractor, batch_size, workers, device, show_
     for note in notes: warn(": ".join(note)) # at the call of `prepare`, because the work takes long
     extractor = extractor or build_extractor(sources.extractor, sources.extractor_settings, device)
     chosen = [captions.image_ids[i] for i in chosen_images(sources, captions.image_ids, captions.splits)]
-    # an extractor has one name with and without the mirrored view, but vectors of one cannot go on with those of the other
-    unfinished = work/".features.unfinished"
-    has_views = getattr(extractor, "views", 0) > 0
-    if (unfinished/"views.bin").is_file() != has_views: shutil.rmtree(unfinished, ignore_errors=True)
     extract_folder(
         sources.picture_folder, extractor, work/"features", batch_size, workers, sources.bad, work/"thumbnails",
         resume=True, show_progress_bar=show_progress_bar, only=chosen)
@@ -249,7 +245,7 @@ def _state(sources, extractor):
     if not sources.features and extractor is None: read += model_files(sources.extractor, sources.extractor_settings)
     texts = list(_files_in(sources.caption_options, "image_ids").values())
     if sources.captions_file: texts.append(sources.captions_file)
-    named = asdict(sources) | {"by": extractor.name if extractor else ""}
+    named = asdict(sources) | {"by": [extractor.name,*extractor.spec] if extractor else []} # with other views it has the same name
     state = {"feature_files": digest(file_stamps(read)), "caption_files": digest(file_stamps(texts))}
     return json.loads(json.dumps(named | state, default=str)) # a path as its text
 

@@ -74,11 +74,11 @@ class Batches(torch.utils.data.Dataset):
         chosen = rng.permutation(len(images))[:self.candidates]
         return [(int(images[k]),[int(others[first[k]])]) for k in chosen]
     def _draw_view(self, i, image):
-        "The regions of an image in batch `i` in one of its views, and whether that is not the first."
+        "The regions of an image in batch `i` in one of its views, and whether a vision model reads it mirrored."
         views = self.collection.features[self.collection.image_ids[image]].all_views()
         chosen = 0
         if len(views) > 1: chosen = np.random.default_rng((*self.seed, i, image)).integers(len(views))
-        return views[chosen],chosen > 0
+        return views[chosen],chosen % 2 == 1
     def _read_batch(self, i, groups):
         "The regions and tokens of groups of captions."
         regions = []
