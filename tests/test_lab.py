@@ -1,7 +1,9 @@
 """The research tooling in `lab/`: claims, and the published training code beside recorded outputs of it."""
+import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from conftest import SHARED, toy_result
@@ -17,6 +19,7 @@ from teran_nb.measure.evaluation import evaluate
 from teran_nb.measure.results import Result
 from teran_nb.model.regions import RegionConfig, StackConfig, region_batch
 from teran_nb.model.text import TextConfig, text_encoder
+from teran_nb.photos.prepare import Sources, prepare
 from teran_nb.training.datasets import load_data
 from teran_nb.training.recipe import recipe_names
 from teran_nb.training.runs import load_model

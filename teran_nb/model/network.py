@@ -470,7 +470,7 @@ def without_levels(self:Network, encoded:Encoded) -> Encoded:
 
 @patch
 def asking(self:Network, encoded:Encoded) -> Encoded:
-    "Captions that lose by their level and never gain, and short ones for which that of images counts less; images for which no level counts."
+    "Captions as a question: their own level only lowers a score, and that of images counts less the shorter they are. Images as a question, without levels."
     if not self.config.bank: return encoded
     whole = encoded.whole.clone()
     if len(encoded.words):
