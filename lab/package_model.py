@@ -38,9 +38,13 @@ def package(run: str, name: str, card: str, data: str) -> Path:
         if fitted is None:
             raise SystemExit(f"the validation part of {data} is too small to learn what scores say about absent things")
         write_json(made / "presence.json", fitted.values)
-        has_own_features = model.vision is not None and model.provenance.extractor == model.vision.extractor
-        if has_own_features:  # those of the weights in half precision have another name
-            save_provenance(replace(shipped.provenance, extractor=shipped.vision.extractor), made)
+        record = shipped.provenance
+        # `load_data` describes no mirrored pictures, and one store of a folder is enough
+        if record.spec and record.spec[1].get("mirrored"):
+            record = replace(record, spec=(record.spec[0], record.spec[1] | {"mirrored": False}))
+        if model.vision is not None and record.extractor == model.vision.extractor:  # in half precision it has another name
+            record = replace(record, extractor=shipped.vision.extractor)
+        save_provenance(record, made)
         shutil.copyfile(project_path(card), made / "README.md")
         size = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
         if size > LIMIT:
