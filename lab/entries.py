@@ -147,7 +147,9 @@ def data_fingerprint(
     "Checksum of captions, splits and region features."
     sums, captions = collection.features.manifest["sha256"], collection.captions
     of_captions = [captions.texts,captions.image_of.tolist(),captions.image_ids,captions.splits]
-    return digest([of_captions,{part: sums.get(part) for part in ("offsets","values","boxes")}])[:16]
+    of_features = {part: sums.get(part) for part in ("offsets","values","boxes")}
+    of_features |= {part: checksum for part, checksum in sums.items() if part == "views" or part.isdecimal()}  # several stores have numbers
+    return digest([of_captions,of_features])[:16]
 
 
 def read_measured(
