@@ -11,6 +11,7 @@ from torch import nn
 
 from lab import levels, names_share, views
 from lab.claims import CLAIMS, Claim, as_markdown, claim_interval, findings, verdict
+from lab.entries import data_fingerprint
 from lab.published_training import reference_batch, reference_losses, reference_optimizer, reference_outputs
 from teran_nb.core.processes import seed_everything
 from teran_nb.data.features import Regions
@@ -264,3 +265,4 @@ def test_recall_by_the_views_that_are_read(tmp_path):
     assert list(plain) == ["288"] and list(four) == ["288", "288, mirrored too", "96", "96, mirrored too", "288 and 96", "288 and 96, mirrored too"]
     assert plain["288"] == four["288"] and plain["288"][-1].strip() == own
     assert four["288 and 96, mirrored too"][-1].strip() == mean != own
+    assert len({data_fingerprint(load_data(folder)) for folder in tmp_path.glob("views*")}) == 2  # of the same first view
