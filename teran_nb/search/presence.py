@@ -134,7 +134,7 @@ class Presence:
 
 # %% ../../nbs/search/04_presence.ipynb #e0ea1c61
 _ASKED = 300 # Most sentences that a fit asks
-_NEAR = .55 # Least cosine of two words that mean nearly the same
+_NEAR = .3 # Least cosine of two words of which one may show the other
 
 def _asked_captions(model, texts, g):
     "Some of the captions, encoded, without those that have no words; and which images have each, `(captions, images)`."
@@ -182,7 +182,7 @@ class _Asked:
         surplus = best_mean(self.cosines[kept][:,words]) - expected[words]
         return torch.stack([best_mean(self.sim[kept,j]), _together(surplus)])
     def samples_without(self, thing, g):
-        """Samples of the first eight sentences that name a thing; none where fewer than 50 images would stay.
+        """Samples of the sentences that name a thing; none where fewer than 50 images would stay.
 
         Each has the two numbers without the images of the thing, and without as many others, `(2, 2)`; the cosines of the thing
         with the sentence's six best images, `(6,)`; and whether these images mention the thing, `(6,)`.
@@ -192,7 +192,7 @@ class _Asked:
         if gone.sum() > len(gone) - 50: return
         stay = (self.owners & ~gone).any(1)[self.sentence_of] # words of the sentences of images that stay
         expected = self.features @ _ridge(self.features[stay], best_mean(self.cosines[~gone][:,stay]))
-        for j in list(self.sentences_of[thing])[:8]:
+        for j in self.sentences_of[thing]:
             others = torch.zeros_like(gone)
             others[torch.randperm(len(gone), generator=g)[:int(gone.sum())]] = True
             numbers = torch.stack([self.numbers(j, out, expected) for out in (gone,others)])
@@ -200,7 +200,7 @@ class _Asked:
             yield numbers,self.cosines[best,self.words.index(thing, self.first[j])],gone[best]
 
 # %% ../../nbs/search/04_presence.ipynb #e072857d
-_THINGS = 60 # Most things that a fit takes out
+_THINGS = 120 # Most things that a fit takes out
 _FITTED = 2048 # Most images of a fit
 
 def fit_presence(

@@ -114,7 +114,7 @@ def _query_for(self:QdrantBackend, request:Request) -> Any:
     wanted = stage(request.words, "regions", prefetches)
     stages,signs = [wanted],[1]
     if whole.any():
-        stages.append(stage(whole, "first", [wanted]))
+        stages.append(stage(whole, "first", prefetches))
         signs.append(1)
     if request.unwanted is not None:
         stages.append(stage(request.unwanted, "regions", [wanted]))
