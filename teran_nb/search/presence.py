@@ -134,7 +134,8 @@ class Presence:
 
 # %% ../../nbs/search/04_presence.ipynb #e0ea1c61
 _ASKED = 300 # Most sentences that a fit asks
-_NEAR = .3 # Least cosine of two words of which one may show the other
+_NEAR = .55 # Least cosine of two words that mean nearly the same
+_RELATED = .3 # Least cosine of two words whose images may show the same thing
 
 def _asked_captions(model, texts, g):
     "Some of the captions, encoded, without those that have no words; and which images have each, `(captions, images)`."
@@ -171,10 +172,11 @@ class _Asked:
         rows = torch.tensor([self.row_of[text] for text in self.words])
         sums = torch.zeros(len(self.row_of), vectors.shape[1]).index_add(0, rows, vectors)
         self.means = F.normalize(sums, dim=1)
-    def near(self, thing):
-        "Words that mean nearly the same."
+    def mention(self, thing, least):
+        "Which images mention a thing, or a word of at least this cosine with it."
         cosines = (self.means @ self.means[self.row_of[thing]]).tolist()
-        return {text for text,cosine in zip(self.row_of, cosines) if cosine > _NEAR}
+        near = {text for text,cosine in zip(self.row_of, cosines) if cosine > least}
+        return torch.tensor([not near.isdisjoint(words) for words in self.mentions])
     def numbers(self, j, out, expected):
         "Mean of the best scores, and surplus of the words, of sentence `j` without some images and those that have it."
         kept = ~(out | self.owners[j])
@@ -187,8 +189,7 @@ class _Asked:
         Each has the two numbers without the images of the thing, and without as many others, `(2, 2)`; the cosines of the thing
         with the sentence's six best images, `(6,)`; and whether these images mention the thing, `(6,)`.
         """
-        near = self.near(thing)
-        gone = torch.tensor([not near.isdisjoint(words) for words in self.mentions])
+        gone,shown = self.mention(thing, _RELATED),self.mention(thing, _NEAR)
         if gone.sum() > len(gone) - 50: return
         stay = (self.owners & ~gone).any(1)[self.sentence_of] # words of the sentences of images that stay
         expected = self.features @ _ridge(self.features[stay], best_mean(self.cosines[~gone][:,stay]))
@@ -197,7 +198,7 @@ class _Asked:
             others[torch.randperm(len(gone), generator=g)[:int(gone.sum())]] = True
             numbers = torch.stack([self.numbers(j, out, expected) for out in (gone,others)])
             best = self.sim[:,j].topk(6).indices
-            yield numbers,self.cosines[best,self.words.index(thing, self.first[j])],gone[best]
+            yield numbers,self.cosines[best,self.words.index(thing, self.first[j])],shown[best]
 
 # %% ../../nbs/search/04_presence.ipynb #e072857d
 _THINGS = 120 # Most things that a fit takes out
