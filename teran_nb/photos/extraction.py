@@ -7,7 +7,7 @@ __all__ = ['extract_folder', 'rebuild_extractor']
 
 # %% ../../nbs/photos/04_extraction.ipynb #92f81982
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
@@ -86,6 +86,15 @@ def _select(files, folder, only):
                          f"there are such as {next(iter(files))!r}")
     return {image_id: files[image_id] for image_id in sorted(only)}
 
+def _described_before(known):
+    "What gives the outcome of a picture from the collection that describes it."
+    stores = {folder: Features(folder/"features") for folder in set(known.values())}
+    def outcome_of(image_id):
+        folder = known[image_id]
+        regions = stores[folder][image_id]
+        return _Outcome(regions, regions.size, regions.size, (folder/"thumbnails"/f"{image_id}.jpg").read_bytes())
+    return outcome_of
+
 def _add(writer, image_id, outcome, thumbnails):
     "Put one picture into the store; gives the reason if that is not possible."
     regions = outcome.content
@@ -126,6 +135,7 @@ def extract_folder(
     resume:bool=False, # Keep the work of a run that stops, and continue such a run
     show_progress_bar:bool=True, # Whether to show progress
     only:Iterable[str]|None=None, # Image ids to extract; None for all
+    known:Mapping[str,Path]={}, # Image ids whose pictures a collection by the same extractor describes already, and its folder
 ) -> Features: # Its `extraction` names the files that were left out, with the reasons
     "Extract the regions of all pictures of a folder into one feature store, sorted by image id."
     pictures = user_path(pictures)
@@ -133,7 +143,7 @@ def extract_folder(
     if thumbnails: thumbnails = user_path(thumbnails)
     left_out = {}
     files = _select(find_pictures(pictures, bad, left_out), pictures, only)
-    workers = worker_count(len(files), workers)
+    workers = worker_count(len(files) - len(known), workers)
     if not extractor.runs_in_readers: keep_freed_memory()
     source_hash = ""
     if resume: # names, sizes and dates of the files tell whether a stopped run can be continued
@@ -146,8 +156,10 @@ def extract_folder(
         stack.enter_context(writer)
         if thumbnails and not resume: thumbnails = stack.enter_context(atomic(thumbnails))
         files = {image_id: path for image_id,path in files.items() if image_id not in writer.ids}
-        outcomes = _outcomes(files.values(), extractor, batch_size, workers, bool(thumbnails))
-        outcomes = stack.enter_context(closing(outcomes))
+        new = [path for image_id,path in files.items() if image_id not in known]
+        new_outcomes = stack.enter_context(closing(_outcomes(new, extractor, batch_size, workers, bool(thumbnails))))
+        described = _described_before(known)
+        outcomes = (described(image_id) if image_id in known else next(new_outcomes) for image_id in files)
         outcomes = progress(outcomes, "extracting", len(files), disable=not show_progress_bar)
         unusable = _fill(writer, outcomes, files, extractor, thumbnails, stop=bad == "stop")
         left_out |= {path.relative_to(pictures).as_posix(): reason for path,reason in unusable.items()}

@@ -8,6 +8,7 @@ __all__ = ['Names', 'Sources', 'chosen_images', 'Prepared', 'prepare', 'prepare_
 # %% ../../nbs/photos/06_prepare.ipynb #7a204b51
 import json, os, re, shutil, time, warnings
 from collections import Counter
+from contextlib import suppress
 from difflib import get_close_matches
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -164,15 +165,26 @@ def _cure_of_names(captions, image_ids):
     return r"; if the names differ, give `pattern`, a regular expression for the part that both share, such as '_(\d+)$'"
 
 # %% ../../nbs/photos/06_prepare.ipynb #ffa97e74
-def _extract(sources, files, work, extractor, batch_size, workers, device, show_progress_bar):
+def _stamp(path): return [path.stat().st_size,path.stat().st_mtime_ns]
+
+def _unchanged(former, files):
+    "The pictures that a former collection describes and that have the same size and date since, with its folder."
+    stamps = read_json(former/"stamps.json", dict)
+    described = [image_id for image_id in Features(former/"features").image_ids if image_id in files]
+    def is_unchanged(image_id): return stamps[image_id] == _stamp(files[image_id]) and (former/"thumbnails"/f"{image_id}.jpg").is_file()
+    return {image_id: former for image_id in described if is_unchanged(image_id)}
+
+def _extract(sources, files, work, extractor, batch_size, workers, device, show_progress_bar, former):
     "Features of the chosen pictures."
     captions,notes = _read_captions(sources, files)
     for note in notes: warn(": ".join(note)) # at the call of `prepare`, because the work takes long
     extractor = extractor or build_extractor(sources.extractor, sources.extractor_settings, device)
     chosen = [captions.image_ids[i] for i in chosen_images(sources, captions.image_ids, captions.splits)]
+    known = _unchanged(former, {image_id: files[image_id] for image_id in chosen}) if former else {}
+    write_json(work/"stamps.json", {image_id: _stamp(files[image_id]) for image_id in chosen})
     extract_folder(
         sources.picture_folder, extractor, work/"features", batch_size, workers, sources.bad, work/"thumbnails",
-        resume=True, show_progress_bar=show_progress_bar, only=chosen)
+        resume=True, show_progress_bar=show_progress_bar, only=chosen, known=known)
 
 def _picture_sizes(files, pattern):
     "Sizes of upright pictures, from the headers of their files, under every name that features may use."
@@ -307,6 +319,7 @@ def _counts(collection, left_out):
     counts = {"images": len(collection)}
     for split,n in Counter(collection.captions.splits or ()).items(): counts[f"images in {split}"] = n
     counts["regions"] = int(np.diff(features.offsets)[rows].sum())
+    if features.views is not None: counts["views of each picture"] = 1 + features.views.shape[1]
     counts["captions"] = len(collection.captions)
     paths = [collection.picture_path(image_id) for image_id in collection.image_ids]
     counts["images with a picture or thumbnail"] = sum(path is not None for path in paths)
@@ -344,6 +357,7 @@ def prepare(
     batch_size:int=16, # Pictures in a batch of a network
     workers:int|None=None, # Processes that read pictures; None for as many as suit
     show_progress_bar:bool=True, # Whether to show progress
+    former:Path|None=None, # A collection of the same folder by the same extractor; pictures that have not changed since are taken from it
 ) -> Prepared: # The complete collection
     "Make a collection of pictures or published features, or open it if it exists; a stopped run continues."
     output = project_path(output)
@@ -366,10 +380,10 @@ def prepare(
     write_json(path, _feature_state(state, sources))
     def make_features(files):
         if sources.features: _convert(sources, files, work, show_progress_bar)
-        else: _extract(sources, files, work, extractor, batch_size, workers, device, show_progress_bar)
+        else: _extract(sources, files, work, extractor, batch_size, workers, device, show_progress_bar, former)
     with locked(work, wait=True):
         if not work.exists(): # another process has finished it, or could not begin
-            return prepare(sources, output, extractor, device, batch_size, workers, show_progress_bar)
+            return prepare(sources, output, extractor, device, batch_size, workers, show_progress_bar, former)
         try:
             remove_leftovers(work)
             _make(sources, state, work, make_features, show_progress_bar)
@@ -380,6 +394,17 @@ def prepare(
     return _open_prepared(output, state)
 
 # %% ../../nbs/photos/06_prepare.ipynb #50cf1b16
+def _former(folder, state):
+    "The newest collection of the same pictures, made before some of them changed or came; None without one."
+    same = {}
+    for other in folder.parent.parent.iterdir():
+        with suppress(ValueError): # a damaged one is left alone
+            made_of = _manifest_of(other/folder.name).get("sources", {})
+            if made_of | {"feature_files": state["feature_files"]} != state or not (other/folder.name/"stamps.json").is_file(): continue
+            Features(other/folder.name/"features").verify()
+            same[other/folder.name] = (other/folder.name).stat().st_mtime
+    return max(same, key=same.get, default=None)
+
 def prepare_pictures(
     pictures:str|Path, # Folder of pictures
     extractor:Extractor|str, # Built, or a name for `build_extractor`
@@ -398,9 +423,12 @@ def prepare_pictures(
     files = find_pictures(pictures, "skip", {}) if captions else {}
     if captions: _read_captions(captioned, files) # wrong ones are refused before the extraction, which takes long
     built = build_extractor(extractor, device="cpu") if isinstance(extractor, str) else extractor # for its name
-    folder = place/digest(_state(Sources(pictures), built))[:16]/(name or pictures.name or "pictures")
-    if isinstance(extractor, str) and not folder.exists(): built = build_extractor(extractor, device=device)
-    prepared = prepare(Sources(pictures), folder, built, device, show_progress_bar=show_progress_bar)
+    state = _state(Sources(pictures), built)
+    folder = place/digest(state)[:16]/(name or pictures.name or "pictures")
+    is_new = not folder.exists()
+    if isinstance(extractor, str) and is_new: built = build_extractor(extractor, device=device)
+    former = _former(folder, state) if is_new and place.is_dir() else None
+    prepared = prepare(Sources(pictures), folder, built, device, show_progress_bar=show_progress_bar, former=former)
     if not captions: return prepared
     store = Features(folder/"features")
     texts,notes = _read_captions(captioned, files, store.image_ids)

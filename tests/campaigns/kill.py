@@ -78,7 +78,7 @@ def preparing(folder, inputs):
 
 
 def prepared_state(folder):
-    assert sorted(p.name for p in (folder / "made").iterdir()) == ["captions.json", "collection.json", "features", "pictures.json", "thumbnails"], "wrong files"
+    assert sorted(p.name for p in (folder / "made").iterdir()) == ["captions.json", "collection.json", "features", "pictures.json", "stamps.json", "thumbnails"], "wrong files"
     return content(folder / "made", ("collection.json", "manifest.json"))
 
 
