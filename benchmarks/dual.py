@@ -38,7 +38,7 @@ def measured(run, world, **options):
     here = environment(ScratchConfig().seed) # of the CLIP, which has no run that records it
     where = ", ".join(str(here[name]) for name in ("platform","device_name","device","cores")) + " cores"
     known = {name: value for name,value in result.about.items() if value != "unknown"}
-    return Measured(result.metrics | result.grounding.kinds["all"], {"seed": here["seed"], "machine": where, "torch": here["torch"]} | known)
+    return Measured(result.metrics | result.grounding.kinds.lines["all"][0].metrics, {"seed": here["seed"], "machine": where, "torch": here["torch"]} | known)
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -25,7 +25,7 @@ from ..model.encoder import Encoder
 from ..model.similarity import similarity
 from ..measure.relevance import Relevance
 from ..measure.retrieval import ndcg_at_k, ranking, ranks
-from ..measure.grounding import Grounding, PhraseGrounding
+from ..measure.grounding import Grounding
 from ..search.answers import Answers
 from ..search.index import Index
 from teran_nb.look.figures import (
@@ -211,7 +211,7 @@ def _match_outcome(grounded):
 # %% ../../nbs/look/02_galleries.ipynb #2fe99b2b
 def show_phrases(
     collection:Collection, # Images with boxes and pictures
-    grounded:Grounding|PhraseGrounding, # From `grounding` or `ground_phrases`
+    grounded:Grounding, # From `grounding` or `ground_phrases`
     n:int=5, # Phrases that are right, and as many that are wrong
     title:str="", # Title of the figure
 ) -> list[Axes]: # The right ones first

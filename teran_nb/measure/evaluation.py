@@ -46,7 +46,7 @@ class Evaluation(MarkdownRepr):
     @property
     def result(self) -> Result:
         "All metrics as one measurement."
-        grounded = {} if self.grounding is None else self.grounding.metrics
+        grounded = {} if self.grounding is None else self.grounding.metrics()
         paired = {} if self.pair_scores is None else self.pair_scores.metrics
         metrics = self.retrieval.metrics | grounded | self.relation_metrics | paired
         return Result.of(replace(self.retrieval.only, metrics=metrics))
@@ -68,7 +68,8 @@ class Evaluation(MarkdownRepr):
         measured = self.result.only
         saved = {"about": measured.about, "metrics": measured.metrics, "grounding": {}}
         if self.grounding is not None:
-            saved |= {"grounding": self.grounding.kinds, "grounding_about": self.grounding.rule.describe()}
+            saved["grounding"] = {kind: of_kind.metrics for kind,(of_kind,) in self.grounding.kinds.lines.items()}
+            saved["grounding_about"] = self.grounding.rule.describe()
         if self.pair_scores is not None:
             saved["pairs"] = self.pair_scores.rates.rename(columns={"n_pairs": "pairs"}).to_dict("records")
         if measured.ranks: saved["ranks"] = measured.ranks

@@ -33,13 +33,12 @@ from ..photos.extractors import Extractor
 from ..photos.extraction import rebuild_extractor
 from ..photos.fine_tuning import LearningBackbone
 from .alignment import POOLINGS, masked_mean
-from .encoded import Encoded
+from .encoded import CaptionWords, Encoded
 from .encoder import Encoder, EncoderInfo, require_options
 from .heads import HEADS, AlignmentHead, Head, reranked
 from .similarity import BlockOptions
-from teran_nb.model.text import (
-    RecurrentConfig, TextConfig, TextEncoder, TokenBatch, TokenWords, text_encoder, warn_wordless,
-    without_words)
+from .text import (
+    RecurrentConfig, TextConfig, TextEncoder, TokenBatch, Tokens, text_encoder, warn_wordless, without_words)
 from .regions import RegionBatch, RegionConfig, RegionEncoder, Stack, StackConfig, region_batch
 from .joint import JointConfig
 from .crossgraph import CrossGraphConfig
@@ -267,6 +266,11 @@ def word_parts(self:Network, vectors:Tensor, batch:TokenBatch) -> Packed:
     return Packed.from_padded(vectors, batch.word_mask)
 
 @patch
+def words_of(self:Network, tokens:Tokens, parts:Packed) -> list[CaptionWords]:
+    "The words of captions, for the vectors that `word_parts` gives."
+    return tokens.caption_words(self.text.tokenizer)
+
+@patch
 def weights_of(self:Network, words:Packed) -> Packed|None: # `(words, 1)`
     "How much each word vector counts in its caption, on average 1; None where all count alike."
     if not self.config.word_weights: return None
@@ -443,7 +447,7 @@ def encode_captions(self:Network,
     if self.config.word_weights:
         chunks = [parts[i:i+4096] for i in range(0, max(1, len(parts)), 4096)] # in bounded memory
         with self.eval_mode(): weights = Packed.cat([self.weights_of(chunk.to(self.device)).to("cpu") for chunk in chunks])
-    return Encoded.of_captions(tokens.texts, parts, TokenWords(tokens, self.text.tokenizer), whole, weights)
+    return Encoded.of_captions(tokens.texts, parts, self.words_of(tokens, parts), whole, weights)
 
 # %% ../../nbs/model/12_network.ipynb #b5f028a6
 _LONG_QUESTION = 4 # Words from which on the level of images counts whole, stop-words left out; for one word it does not count

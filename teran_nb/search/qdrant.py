@@ -79,10 +79,9 @@ def payload_key(
     return column if re.fullmatch("[A-Za-z0-9_-]+", column) else f'"{column}"'
 
 @patch
-def _filter_for(self:QdrantBackend, conditions:Mapping) -> Any:
-    "Conditions as the client takes them; None without any."
-    types = self.types
-    must = []
+def _filter_for(self:QdrantBackend, conditions:Mapping, *must:Any) -> Any:
+    "Conditions as the client takes them, and others that are so already; None without any."
+    types,must = self.types,[*must]
     for column,alternatives in conditions.items():
         kinds = []
         for wanted in alternatives:
@@ -111,13 +110,12 @@ def _query_for(self:QdrantBackend, request:Request) -> Any:
     whole[:self.layout.learned_dim] = 0
     if not whole.any() and request.unwanted is None:
         return self.types.QueryRequest(**self._nearest(request.words, "regions", prefetches), **answer)
-    wanted = stage(request.words, "regions", prefetches)
-    stages,signs = [wanted],[1]
+    stages,signs = [stage(request.words, "regions", prefetches)],[1]
     if whole.any():
-        stages.append(stage(whole, "first", [wanted]))
+        stages.append(stage(whole, "first", prefetches, {**compared, "filter": self._filter_for(request.conditions, self.has_regions)}))
         signs.append(1)
     if request.unwanted is not None:
-        stages.append(stage(request.unwanted, "regions", [wanted]))
+        stages.append(stage(request.unwanted, "regions", prefetches))
         signs.append(-1)
     return self.types.QueryRequest(**self._sum_of(stages, signs), **answer)
 
@@ -172,6 +170,8 @@ class EdgeBackend(QdrantBackend):
 
     @property
     def number_range(self) -> type: return self.types.RangeFloat
+    @property
+    def has_regions(self) -> Any: return self.types.HasVectorCondition("regions")
     def refresh(self, after:float=0) -> None: "No other process can have changed it."
     def close(self) -> None:
         "Close the engine's files, and let other processes open the folder."

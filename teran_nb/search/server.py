@@ -50,6 +50,8 @@ class ServerBackend(QdrantBackend):
 
     @property
     def number_range(self) -> type: return self.types.Range
+    @property
+    def has_regions(self) -> Any: return self.types.HasVectorCondition(has_vector="regions")
     def close(self) -> None: self.client.close()
     def arrange(self) -> None:
         "Wait until the server has arranged what was written; it does so by itself."

@@ -23,7 +23,7 @@ from ..model.encoded import Encoded
 from ..model.encoder import Encoder, EncoderInfo
 from ..model.regions import ClassPrior
 from ..model.similarity import BlockOptions
-from ..model.text import TextConfig, TokenWords, text_encoder
+from ..model.text import TextConfig, text_encoder
 
 # %% ../../nbs/zoo/10_conse.ipynb #9007f7fc
 @configuration
@@ -84,7 +84,7 @@ class Conse(Encoder):
             wholes.append(self.text.sentence_vectors(batch).cpu())
             vectors = F.normalize(self.text(batch)[0], dim=-1)
             sets.append(Packed.from_padded(vectors, batch.word_mask).to("cpu"))
-        return Encoded.of_captions(texts, Packed.cat(sets), TokenWords(tokens, self.text.tokenizer), torch.cat(wholes))
+        return Encoded.of_captions(texts, Packed.cat(sets), tokens.caption_words(self.text.tokenizer), torch.cat(wholes))
     def own_similarity(self, images:Encoded, captions:Encoded, rerank:int=0, **options:Unpack[BlockOptions]) -> Tensor:
         "Cosine of every picture's names with every sentence, `(images, captions)`."
         return images.whole @ captions.whole.T

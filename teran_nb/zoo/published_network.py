@@ -21,15 +21,14 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from ..core.config import Count, configuration, one_of
 from ..core.packed import Packed
-from ..data.collection import Sentences
 from ..data.words import STOP_WORDS
 from ..model.alignment import POOLINGS
 from ..model.losses import triplet
 from ..model.similarity import BlockOptions, similarity
-from ..model.encoded import Encoded
+from ..model.encoded import CaptionWords, Encoded
 from ..model.encoder import EncoderInfo
 from ..model.heads import AlignmentHead, GlobalHead
-from ..model.text import TextEncoder, TokenBatch, TokenWords
+from ..model.text import TextEncoder, TokenBatch, Tokens
 from ..model.regions import RegionBatch, Stack, StackConfig, region_batch
 from ..model.network import Network, NetworkConfig
 from teran_nb.zoo.published_code import (
@@ -194,6 +193,11 @@ def word_parts(self:PublishedNetwork, vectors:Tensor, batch:TokenBatch) -> Packe
     return word_slots(vectors, batch.ids, batch.mask, reference.tokens, self.stops)
 
 @patch
+def words_of(self:PublishedNetwork, tokens:Tokens, parts:Packed) -> list[CaptionWords]:
+    "The words of captions; in slots, those of the tokens that take part."
+    return tokens.caption_words(self.text.tokenizer, parts.slot_of if isinstance(parts, Slots) else None)
+
+@patch
 def forward(self:PublishedNetwork, images:RegionBatch, captions:TokenBatch) -> tuple[Encoded,Encoded]:
     "Vectors of the images and of the captions of a batch; with the faults, in as many slots as the batch needs."
     if self.config.reference is None: return Network.forward(self, images, captions)
@@ -202,13 +206,6 @@ def forward(self:PublishedNetwork, images:RegionBatch, captions:TokenBatch) -> t
     image_vectors = Encoded(whole_images, region_slots(regions, images.mask))
     caption_vectors = Encoded(whole_captions, word_slots(words, captions.ids, captions.mask, stops=self.stops))
     return image_vectors,caption_vectors
-
-@patch
-def encode_captions(self:PublishedNetwork, captions:Sentences, batch_size:int=512, show_progress_bar:bool=False) -> Encoded:
-    "Encode captions; their words are those of the tokens that take part."
-    encoded = Network.encode_captions(self, captions, batch_size, show_progress_bar)
-    if self.config.reference is None or not encoded.names: return encoded
-    return replace(encoded, words=TokenWords(encoded.words.tokens, self.text.tokenizer, encoded.parts.slot_of))
 
 @patch(as_prop=True)
 def info(self:PublishedNetwork) -> EncoderInfo:
