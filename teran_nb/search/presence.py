@@ -171,11 +171,12 @@ class _Asked:
         self.row_of = {text: row for row,text in enumerate(self.sentences_of)} # of each different word, in `means`
         rows = torch.tensor([self.row_of[text] for text in self.words])
         sums = torch.zeros(len(self.row_of), vectors.shape[1]).index_add(0, rows, vectors)
-        self.means = F.normalize(sums, dim=1)
+        means = F.normalize(sums, dim=1)
+        self.means = F.normalize(means - means.mean(0), dim=1) # without what all words of a model have in common
     def mention(self, thing, least):
         "Which images mention a thing, or a word of at least this cosine with it."
         cosines = (self.means @ self.means[self.row_of[thing]]).tolist()
-        near = {text for text,cosine in zip(self.row_of, cosines) if cosine > least}
+        near = {thing,*(text for text,cosine in zip(self.row_of, cosines) if cosine > least)}
         return torch.tensor([not near.isdisjoint(words) for words in self.mentions])
     def numbers(self, j, out, expected):
         "Mean of the best scores, and surplus of the words, of sentence `j` without some images and those that have it."
