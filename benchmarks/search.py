@@ -281,8 +281,8 @@ def show_recall(rows, ax):
     for way,colour,marker in zip(("exact","two stages"), COLOURS, "os"):
         own = sorted((row["CPU ms"],row["R@10 %"],row["search"]) for row in rows if row["search"].startswith(way))
         ax.plot([ms for ms,*_ in own], [recall for _,recall,_ in own], lw=1, color=colour, marker=marker, markersize=6, markerfacecolor="none", label=way)
-        for ms,recall,what in own:
-            if way != "exact": ax.annotate(what.split()[2], (ms,recall), (6,-9), textcoords="offset points", fontsize=8)
+        for k,(ms,recall,what) in enumerate(own): # below and above in turn, since neighbours may lie on each other
+            if way != "exact": ax.annotate(what.split()[2], (ms,recall), (6,4 if k % 2 else -9), textcoords="offset points", fontsize=8)
     least = min(row["R@10 %"] for row in rows)
     def stretch(recall): return -np.log10(np.maximum(100.5 - recall, .01))
     ax.set_yscale("function", functions=(stretch, lambda y: 100.5 - 10**-y))

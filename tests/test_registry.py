@@ -6,6 +6,7 @@ from argparse import Namespace
 from dataclasses import replace
 
 import nbformat
+import numpy as np
 import pytest
 import yaml
 from conftest import ROOT, play, toy_result
@@ -15,6 +16,9 @@ from lab.entries import (
 from lab.registry import fill_document, fill_documents, main, registry_table, without_contexts, workflow_command
 from teran_nb.core import processes
 from teran_nb.core.files import write_json
+from teran_nb.data.captions import Captions
+from teran_nb.data.collection import Collection, join_collections
+from teran_nb.data.features import Features, FeatureWriter
 from teran_nb.measure.results import Measured, Result
 from teran_nb.training.compare import compare
 from teran_nb.training.datasets import load_data
@@ -152,6 +156,17 @@ def changed(results, **about):
     "One line of results with other conditions."
     (result, *_), = results.lines.values()
     return Result({"teran-mrsw": (replace(result, about=result.about | about),)})
+
+
+def test_the_fingerprint_covers_every_store(tmp_path):
+    def collection(name, image_id, value):
+        with FeatureWriter(tmp_path / name, "made-up", 2) as writer:
+            writer.add(image_id, np.full((1, 2), value), [[0, 0, 1, 1]], (1, 1))
+        return Collection(Features(tmp_path / name), Captions(["a kite"], [0], [image_id]))
+
+    first, second, other = collection("a", "im1", .5), collection("b", "im2", 1.), collection("c", "im2", 2.)
+    one, another, again = (data_fingerprint(join_collections([first, each])) for each in (second, other, second))
+    assert one == again != another
 
 
 def test_a_run_is_entered(tmp_path):

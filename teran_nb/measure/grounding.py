@@ -178,12 +178,12 @@ class Grounding(MarkdownRepr):
         return Result(lines, "words" if "" in kinds_of else "phrases of", _GROUNDING_METRICS)
     @property
     def result(self) -> Result:
-        "A line for each split, such as `tern-val`, with all metrics."
+        "A line for each split, such as `tern-val`, or one for all, with all metrics."
         lines = {}
         for (split,kind),scores in self._scores.items():
             if kind: continue
-            line = f"{self.about.get('model', 'model')}-{split}"
-            conditions = {"protocol": f"phrases of {split}", "candidates": "the regions of the image"}
+            line = "-".join(filter(None, [self.about.get("model", "model"),split]))
+            conditions = {"protocol": f"phrases of {split or 'all captions'}", "candidates": "the regions of the image"}
             about = conditions | self.rule.describe() | self.about | {"model": line}
             lines[line] = (Measured(self.metrics(split) | scores, about),)
         return Result(lines)
