@@ -17,7 +17,7 @@ from teran_nb.core.show import markdown_table
 from teran_nb.scenes.grammar import NAMES, plural
 from teran_nb.model.network import untrained_model
 from teran_nb.search.index import Index
-from teran_nb.search.presence import Presence, _word_cosines, best_mean, fit_presence, judged_words, summed_words
+from teran_nb.model.presence import Presence, _word_cosines, best_mean, fit_presence, judged_words, summed_words
 from teran_nb.training.datasets import load_data
 from teran_nb.training.runs import load_model
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from teran_nb.core.files import load_tensors, project_path, save_tensors, write_json
 from teran_nb.data.provenance import save_provenance
-from teran_nb.search.presence import fit_presence
+from teran_nb.model.presence import fit_presence
 from teran_nb.training.datasets import load_data
 from teran_nb.training.runs import PACKAGED, load_model
 

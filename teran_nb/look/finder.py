@@ -27,7 +27,7 @@ from ..model.encoded import Alignment, Encoded, RegionMatch
 from ..model.similarity import similarity
 from ..model.encoder import Encoder
 from ..measure.retrieval import ranking, ranks
-from ..search.presence import Presence, fit_presence
+from ..model.presence import Presence, fit_presence
 from ..search.answers import Hits
 from ..search.index import Index, ask as ask_images
 from .galleries import best_regions, piece_vectors, unread_words

@@ -29,6 +29,7 @@ from ..photos.extractors import extract_picture
 from ..photos.fine_tuning import learning_backbone
 from ..model.encoder import Encoder
 from ..model.network import Network
+from ..model.presence import fit_presence
 from ..zoo.published_network import PublishedNetwork
 from ..zoo.originals import load_original, open_checkpoint
 from ..zoo.uniter import UniterNetwork, begin_with_uniter, is_uniter, load_uniter, uniter_config
@@ -229,8 +230,9 @@ def _train_here(run, device, tensorboard):
     learner = Learner(model, data.train, data.val, recipe.train, folder, device, tensorboard, relevances_of(data, "val"))
     if recipe.network.names_share and not resume: model.fit_names(data.train)
     learner.fit()
-    has_own_features = model.vision is not None and model.vision.finds_regions
-    if has_own_features and learner.is_main: save_provenance(_own_provenance(model, data.train), folder/"model")
+    if not learner.is_main: return
+    if model.vision is not None and model.vision.finds_regions: save_provenance(_own_provenance(model, data.train), folder/"model")
+    _save_presence(type(model).load(folder, model.device), data.val)
 
 def _own_provenance(model, train):
     "The provenance of a model whose vision model learned, by the features that it finds now."
@@ -238,6 +240,12 @@ def _own_provenance(model, train):
     def regions_of(image_id): return extract_picture(train[image_id].picture(), extractor)
     with still_running("features by the trained vision model"): record = provenance(train, regions_of)
     return replace(record, extractor=extractor.name)
+
+def _save_presence(model, val):
+    "What the scores of a trained model say about absent things, beside its weights; nothing where `val` is too small to tell."
+    with still_running("what scores say about absent things"):
+        presence = fit_presence(model, model.encode_images(val).to("cpu"), val.captions)
+    if presence: write_json(model.folder/"presence.json", presence.values)
 
 def _starting_model(recipe, data, folder, resume):
     "The model before its first step: random weights, those of a trained run, or those of a published UNITER."
