@@ -31,7 +31,7 @@ def user_path(
     path:str|Path, # As a user typed it
 ) -> Path: # With the home directory in place of `~`
     "A path from a user; an empty one is refused (ValueError)."
-    if not str(path).strip(): raise ValueError("the path is empty; name a file or folder, or `.` for the working directory")
+    if not os.fspath(path).strip(): raise ValueError("the path is empty; name a file or folder, or `.` for the working directory")
     try: return Path(path).expanduser()
     except RuntimeError: raise ValueError(f"no home directory is known for {path}; name the path in full") from None
 
@@ -43,7 +43,7 @@ def project_path(
     "The path that a user of a workflow means."
     start = Path(start or Path.cwd()).resolve()
     root = next((folder for folder in (start, *start.parents) if (folder/"settings.ini").is_file()), start)
-    return root/user_path(path) if str(path) else root
+    return root/user_path(path) if os.fspath(path) else root
 
 # %% ../../nbs/core/02_files.ipynb #189dfaa9
 def is_builtin(

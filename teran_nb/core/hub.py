@@ -87,7 +87,7 @@ def require_model_folder(
         if file.name not in _CONTENTS: continue
         content = read_json(file, _CONTENTS[file.name])
         if _CONTENTS[file.name] is not dict: continue
-        layers = re.findall(r'layers\w*": ([\d.e+]+)', json.dumps(content))
+        layers = re.findall(r'layers\w*": ([\d.]+(?:e[-+]?\d+)?)', json.dumps(content))
         if max(map(float, layers), default=0) > 1000:
             raise ValueError(f"{file} asks for more than 1,000 layers; copy it again")
 

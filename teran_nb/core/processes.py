@@ -158,6 +158,7 @@ def git_commit_hash(
         command = ["git", "-C", str(folder), *args]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     try:
+        if not git("ls-files", "--", "."): return "" # the package lies in a repository of something else
         changed = git("status", "--porcelain", "--untracked-files=no", "--", ".")
         return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
     except (subprocess.CalledProcessError, FileNotFoundError): return ""

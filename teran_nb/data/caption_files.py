@@ -119,6 +119,10 @@ def _named_cells(rows):
 
 IMAGE_COLUMNS = ("image","image_name","file_name","filename","picture","image_id") # What names an image in a table; the first counts
 
+def _json_rows(path):
+    for where,row in read_json_lines(path, dict):
+        yield where.removeprefix(f"{path} "),{column.strip().lower(): cell for column,cell in row.items()}
+
 def table_rows(
     path:str|Path, # `.xlsx`, `.jsonl`, or text with any separator; a header names the columns; text may be .gz
     required:Sequence[str]=(), # Columns that it must have
@@ -128,8 +132,7 @@ def table_rows(
     if "image" in required: aliases = dict(aliases) | dict.fromkeys(IMAGE_COLUMNS, "image")
     path = user_path(path)
     endings = [ending.lower() for ending in path.suffixes]
-    if ".jsonl" in endings:
-        rows = ((where.removeprefix(f"{path} "),row) for where,row in read_json_lines(path, dict))
+    if ".jsonl" in endings: rows = _json_rows(path)
     elif path.suffix.lower() == ".xlsx":
         cure = "save it again, or as CSV"
         with reading(path, "is not a workbook", cure):

@@ -20,11 +20,11 @@ from ..core.files import atomic, digest, file_stamps, read_json, read_text, read
 from ..core.show import progress
 from .captions import NameIndex, id_by_pattern
 from .features import FeatureWriter, Features, Regions
-from .caption_files import IMAGE_COLUMNS, table_rows
+from .caption_files import table_rows
 from .formats import FORMATS, CountedRegions, SourceRow, recognise, source_files
 
 # %% ../../nbs/data/06_convert.ipynb #327de90d
-_NAMES = ("file_name","filename","image","id","image_id",*IMAGE_COLUMNS) # what names an image in a table of sizes; the first counts
+_NAMES = ("file_name","filename","image","id","image_id","image_name","picture") # what names an image in a table of sizes; the first counts
 
 def read_sizes(
     path:str|Path, # Table with id, width, height; JSON with `images`, such as COCO's; or JSON `{id: [width, height]}`
@@ -41,6 +41,7 @@ def read_sizes(
     sizes = {}
     for where,row in rows:
         with reading(f"{path}: entry {where}", "needs an id, a width and a height, the same wherever it stands", ""):
+            if isinstance(row, str): raise ValueError(row)
             name = str(next(row[key] for key in _NAMES if row.get(key) not in (None,"")))
             width,height = row["size"] if isinstance(row.get("size"), list) else (row["width"],row["height"])
             size = float(width),float(height)

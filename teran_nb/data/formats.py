@@ -18,7 +18,7 @@ import numpy as np
 import yaml
 
 from ..core.config import checked, import_extra
-from ..core.files import most_unpacked, open_plain, read_text, require_file, user_path
+from ..core.files import most_unpacked, open_plain, read_text, reading, require_file, user_path
 from .captions import read_names
 from .features import Regions
 
@@ -349,6 +349,7 @@ def recognise(
 ) -> str: # Its format, a key of `FORMATS`
     "The format of a file of region features, by names, endings and the columns of the first row."
     path = user_path(path)
+    if not path.exists(): raise FileNotFoundError(f"{path} is not there; name a file or folder of features")
     ending = path.suffix.lower()
     if ending in (".pkl",".pickle",".pth",".pt"):
         raise ValueError(f"{path} is a pickle: reading it could run any program, so it is refused; save plain arrays")
@@ -371,7 +372,7 @@ def source_files(
     "What the rows of a path are read from, without the files that options name."
     if not path.exists(): return [path]
     beside = _FILES.get(format or recognise(path))
-    files = beside(path) if beside else []
+    with reading(path): files = beside(path) if beside else []
     return [path, *(file for file in files if file and not file.is_relative_to(path))]
 
 # %% ../../nbs/data/05_formats.ipynb #62e787e0

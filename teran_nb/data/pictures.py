@@ -7,7 +7,7 @@ __all__ = ['UNREAD_SUFFIXES', 'MAX_PIXELS', 'sample_picture', 'path_within', 'op
            'read_picture', 'picture_size', 'read_tags', 'Pictures']
 
 # %% ../../nbs/data/01_pictures.ipynb #718c3975
-import io, math, os, threading, warnings
+import io, math, os, threading, unicodedata, warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -255,7 +255,7 @@ def _files_by_stem(folder, changed):
     "Picture files of a folder, as it was when it was last changed, by their names without ending."
     pictures = [path for path in folder.iterdir() if path.suffix.lower() in PICTURE_SUFFIXES]
     pictures.sort(reverse=True) # so that of several the first in alphabetical order stays, as in `find_pictures`
-    return {path.name[:-len(path.suffix)]: path for path in pictures}
+    return {unicodedata.normalize("NFC", path.name[:-len(path.suffix)]): path for path in pictures}
 
 def _existing(path, folder=None):
     "`path` where it is a file, which links must not lead out of `folder`; else None."
@@ -290,7 +290,7 @@ class Pictures:
             return _existing(path) if is_picture else None
         stem = path_within(self.folder, image_id)
         if stem is None: return None
-        try: path = _files_by_stem(stem.parent, stem.parent.stat().st_mtime_ns).get(stem.name)
+        try: path = _files_by_stem(stem.parent, stem.parent.stat().st_mtime_ns).get(unicodedata.normalize("NFC", stem.name))
         except (FileNotFoundError, NotADirectoryError): return None
         return path and _existing(path, self.folder)
 

@@ -108,8 +108,9 @@ class Explorer:
         queries,results = self._make_queries(),self._make_results()
         self.status = _html()
         self.saved = _html("auto")
-        self.export = self._button("Save this page as HTML", 190, lambda: self.save())
-        _show_if(not os.environ.get("SERVER_SOFTWARE", "").startswith("voila"), self.export) # visitors write no files
+        is_served = os.environ.get("SERVER_SOFTWARE", "").startswith("voila") # to visitors, who write no files: a hidden button takes clicks too
+        self.export = self._button("Save this page as HTML", 190, lambda: None if is_served else self.save())
+        _show_if(not is_served, self.export)
         rows = [self._style_widget(), query, settings, words, self.min_cosine, queries, self.status, self.query_head,
                 self.alignment, self.regions, results, _row(self.export, self.saved)]
         self.root = _column(*rows, overflow="visible").add_class("teran-root").add_class(f"teran-live-{id(self):x}")

@@ -156,6 +156,7 @@ def show_gallery(
     for row,text in enumerate(texts):
         results = ranking_with_true(sim[:,row], true[row], k)
         for ax in axes[row*k+len(results):(row+1)*k]: ax.axis("off")
+        caption = text
         for ax,(rank,i) in zip(axes[row*k:], results):
             caption = _draw_result(ax, collection[i], text, model)
             is_true = i in true[row]

@@ -34,6 +34,7 @@ def _require_words(alignment):
     if not alignment.words:
         raise ValueError(f"caption {alignment.caption!r} has no words, so there is nothing to show; "
                          "give another caption, or a model that does not cut these words off")
+    if not len(alignment.cosines): raise ValueError(f"{alignment.image_id or 'the image'} has no regions, so there is nothing to show")
 
 # %% ../../nbs/look/01_show.ipynb #22a65494
 def _colour_scale(low, high):
@@ -336,6 +337,7 @@ def show_receipt(
     names:tuple[str,str]=("true","other"), # What the two pictures are called
 ) -> Axes:
     "The contribution of each word to the similarity, for two pictures of one caption."
+    for each in (alignment,other): _require_words(each)
     if list(alignment.words) != list(other.words) or alignment.pooling != other.pooling:
         first,second = (f"{shortened(a.caption, 40)!r} ({a.pooling})" for a in (alignment, other))
         raise ValueError("a receipt compares two pictures for one caption under one pooling; these are of "

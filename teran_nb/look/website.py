@@ -23,7 +23,7 @@ from ..measure.evaluation import Evaluation
 from .figures import content_words, evenly
 from .galleries import best_regions, choose_queries, ranking_with_true, word_vector
 from ..search.answers import Answers
-from .view import TEMPLATES, Thumbnails, collection_title, gaps_of
+from .view import TEMPLATES, Thumbnail, Thumbnails, collection_title, gaps_of
 
 # %% ../../nbs/look/06_website.ipynb #da81191b
 def _percent(box, size):
@@ -89,8 +89,10 @@ def sentence(self:_SiteBuilder, caption):
     pictures = [a | {"name": self.collection.image_ids[row], "thumbnail": self.thumbnail(row)} for row,a in answers]
     verdict = note = ""
     if not self.known: verdict,note = self.result.hits[caption].verdict,self.result.hits[caption].note
-    return {"anchor": f"s{caption}", "name": self.texts[caption], "thumbnail": self.thumbnail(image),
-            "text": _caption_buttons([self.align(row, caption) for row,_ in answers]),
+    alignments = [self.align(row, caption) for row,_ in answers]
+    return {"anchor": f"s{caption}", "name": self.texts[caption],
+            "thumbnail": self.thumbnail(image) if answers else Thumbnail("", (1,1)),
+            "text": _caption_buttons(alignments) if answers else {"words": [], "rest": self.texts[caption]},
             "rank": int(self.ranks["t2i"][caption]) if self.known else None, "answers": pictures,
             "verdict": verdict, "note": note}
 

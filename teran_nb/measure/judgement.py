@@ -76,7 +76,10 @@ def read_judgements(
 ) -> list[Judgements]: # One a file; by CLIPScore's protocol: a rated sentence is no reference of its image
     "Read what people rated, from one file or several."
     files = [paths] if isinstance(paths, (str,Path)) else paths
-    return [_read_file(project_path(file), captions) for file in files]
+    judgements = [_read_file(project_path(file), captions) for file in files]
+    names = [each.name for each in judgements]
+    if len(set(names)) < len(names): raise ValueError(f"two files give judgements of one name ({', '.join(names)}); rename a file")
+    return judgements
 
 def _read_file(path, captions):
     "The judgements of one file."
@@ -214,7 +217,7 @@ def disagreements(self:Agreement,
     frame["people's place %"] = 100*frame.people.rank(pct=True)
     frame["score's place %"] = 100*frame.score.rank(pct=True)
     order = (frame["score's place %"] - frame["people's place %"]).sort_values(ascending=False, kind="stable").index
-    frame = frame.loc[[*order[:n], *order[-n:][::-1]]]
+    frame = frame.loc[list(dict.fromkeys([*order[:n], *order[::-1][:n]]))]
     row = {image_id: i for i,image_id in enumerate(images.image_ids)}
     def shown(image_id):
         image = images[row[image_id]]

@@ -183,6 +183,7 @@ def best(self:Alignment,
 ) -> RegionMatch:
     "The region with the highest cosine of a word, or the highest mean of a phrase."
     columns = self.columns_of(word)
+    if not columns: raise ValueError("no word was named; name one of " + ", ".join(self.words))
     if not len(self.cosines): raise ValueError(f"{self.image_id or 'the image'} has no regions, so no word has a best region")
     cosines = self.cosines[:,columns].mean(1)
     region = int(cosines.argmax())

@@ -162,9 +162,11 @@ def similarity(self:Encoder,
 
 @patch
 def ensure_encoded(self:Encoder, images:Encoded|Images, captions:Encoded|Sentences) -> tuple:
-    "Both sides, encoded where they are not yet, on one device; captions as images are refused (ValueError)."
+    "Both sides, encoded where they are not yet, on one device; captions as images, and images as captions, are refused (ValueError)."
     if isinstance(images, Encoded) and len(images.words):
         raise ValueError("the first argument is encoded captions; give the images first, then the captions")
+    if isinstance(captions, Encoded) and len(captions.images):
+        raise ValueError("the second argument is encoded images; give the images first, then the captions")
     given = next((side for side in (images,captions) if isinstance(side, Encoded)), None)
     device = self.device if given is None else given.parts.values.device
     if not isinstance(images, Encoded): images = self.encode_images(images).to(device)

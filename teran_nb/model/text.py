@@ -156,7 +156,7 @@ class TextConfig:
     recurrent:RecurrentConfig=RecurrentConfig() # Sizes of the other kinds
     dropout:float=.1 # Dropout of every kind of encoder
     thaw:Annotated[int, Field(ge=-1)]=-1 # Last layers of a pretrained one that learn; -1: all, 0: none
-    vocabulary:Count=8000 # Pieces of a vocabulary of our own, at most
+    vocabulary:Annotated[int,Field(ge=5, lt=2**31)]=8000 # Pieces of a vocabulary of our own, at most, the five special ones among them
     max_tokens:Annotated[int, Field(ge=3, lt=2**31)]=128 # Longest caption, special tokens included
     @property
     def learns(self) -> bool: return bool(self.thaw) or not self.pretrained or self.kind != "bert" # From scratch: always

@@ -398,7 +398,7 @@ def _former(folder, state):
     "The newest collection of the same pictures, made before some of them changed or came; None without one."
     same = {}
     for other in folder.parent.parent.iterdir():
-        with suppress(ValueError): # a damaged one is left alone
+        with suppress(ValueError, OSError): # a damaged or incomplete one is left alone
             made_of = _manifest_of(other/folder.name).get("sources", {})
             if made_of | {"feature_files": state["feature_files"]} != state or not (other/folder.name/"stamps.json").is_file(): continue
             Features(other/folder.name/"features").verify()

@@ -207,12 +207,13 @@ class Hits(MarkdownRepr):
 
     def _repr_markdown_(self):
         rows = []
-        for rank,hit in enumerate(self[:10], 1):
+        for rank,image_id in enumerate(self.ids[:10]):
+            alignment = self[rank].alignment if self.row else None # of captions that a picture found, the ranks alone are known
             regions = []
-            for j,word in enumerate(hit.alignment.words[:8] if hit.alignment else ()):
-                best = hit.alignment.best(j)
+            for j,word in enumerate(alignment.words[:8] if alignment else ()):
+                best = alignment.best(j)
                 regions.append(f"{word} → region {best.region} ({best.cosine:.2f})")
-            rows.append([rank, hit.image_id, f"{hit.score:.2f}", ", ".join(regions)])
+            rows.append([rank+1, image_id, f"{self.scores[rank]:.2f}", ", ".join(regions)])
         table = markdown_table(["rank","image","score","best region of each word (cosine)"], rows)
         below = [f"and {len(self) - len(rows):,} more"] if len(self) > len(rows) else []
         return "\n\n".join([table, *below, *map(escape_markdown, self.remarks)])

@@ -92,11 +92,11 @@ def _is_participle(word):
 def suggest(
     model:Encoder, # Encodes images and sentences
     images:Encoded|Index, # The pictures as it encodes them; of more than 2,000, every so many are compared
-    given:Sequence[str]=(), # Your own sentences, which are kept unchanged
+    given:str|Sequence[str]=(), # Your own sentences, which are kept unchanged
     n:int=5, # Number of words to propose if no sentences are given
 ) -> list[str]: # Sentences or words to search by
     "The given sentences; else words of the model's training captions, or everyday things where it keeps none."
-    if len(given): return list(given)
+    if len(given): return [given] if isinstance(given, str) else list(given)
     training = model.provenance
     frequent = sorted(training.words, key=lambda word: -training.words[word]) if training else EVERYDAY_THINGS
     content = [word for word in frequent if len(word) > 2 and word.isalpha() and word not in STOP_WORDS]

@@ -6,7 +6,7 @@
 __all__ = ['check_parameters']
 
 # %% ../../nbs/training/06_parameters.ipynb #c6722c3c
-import ast, json, shlex, sys
+import ast, json, os, shlex, sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -116,7 +116,9 @@ def check_parameters(
     if is_folder and project_path(output).resolve().is_relative_to(project_path(pictures).resolve()):
         raise ValueError(f"{project_path(output)} is inside the folder of pictures; choose another output")
     require_space(project_path(output))
-    runs = list(run.values()) if isinstance(run, Mapping) else [run] if isinstance(run, (str,Path)) else list(run)
+    if isinstance(run, Mapping): runs = list(run.values())
+    elif isinstance(run, (str,os.PathLike)): runs = [run]
+    else: runs = list(run)
     for path in filter(None, runs): model_folders(path)
     options = dict(options)
     given = {}
@@ -124,7 +126,8 @@ def check_parameters(
         given[part] = {name: options.pop(name) for name in names if name in options}
     if protocol := given["testing"].get("protocol"): one_of(protocol, PROTOCOLS, "protocol")
     if is_builtin(data, "scenes"):
-        world = _trained_world(runs[0]) if run else scale if scale in WORLDS else "scenes"
+        world = scale if scale in WORLDS else "scenes"
+        if run: world = _trained_world(runs[0])
         data = f"scenes:{world}"
     given["data"]["data"] = data
     if resume:

@@ -350,7 +350,7 @@ def _layout(name, files):
     where = {}
     inside = ""
     if "modules.json" in files: # of sentence-transformers: where its first part lies
-        inside = read("modules.json", list[dict], "model of sentence-transformers")[0].get("path")
+        inside = next(iter(read("modules.json", list[dict], "model of sentence-transformers")), {}).get("path")
     if f"{inside}/config.json" in files:
         if Path(name).is_dir(): name = f"{name}/{inside}"
         else: where["subfolder"] = inside

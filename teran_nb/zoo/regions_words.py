@@ -195,7 +195,7 @@ def boxes_of_picture(
 def crop_windows(
     size:tuple[int,int], # Width and height of the picture, pixels
     scales:Sequence[int]=(1,2), # 1 is the whole picture; at scale s a window has 1/s of both sides
-) -> list[tuple[int,int,int,int]]: # Pixels `(x1,y1,x2,y2)`; the whole picture first
+) -> list[tuple[int,int,int,int]]: # Pixels `(x1,y1,x2,y2)`; windows of the smallest scale first, that is the whole picture
     "Windows over a picture; each overlaps the next by half."
     boxes = []
     for scale in sorted(scales):

@@ -173,7 +173,7 @@ def _network_of(weights, path):
     feed_forward = shape("encoder.layer.0.intermediate.dense")[0]
     features = shape("img_embeddings.img_linear")[1]
     numbers = [re.match(r"uniter\.encoder\.layer\.(\d+)\.", name) for name in weights]
-    layers = 1 + max(int(m[1]) for m in numbers if m)
+    layers = len({m[1] for m in numbers if m})
     if width % _HEAD_WIDTH:
         raise ValueError(f"{path}: UNITER's heads have {_HEAD_WIDTH} numbers, which do not divide vectors of {width}; "
                          "copy it again, or ask for one of the published sizes")
