@@ -17,7 +17,7 @@ from teran_nb.core.show import markdown_table
 from teran_nb.scenes.grammar import NAMES, plural
 from teran_nb.model.network import untrained_model
 from teran_nb.search.index import Index
-from teran_nb.model.presence import Presence, _word_cosines, best_mean, fit_presence, judged_words, summed_words
+from teran_nb.model.presence import Presence, _word_cosines, best_mean, fit_presence, content_word_rows, summed_words
 from teran_nb.training.datasets import load_data
 from teran_nb.training.runs import load_model
 
@@ -34,17 +34,17 @@ def calibration_error(p, y, bins=10):
 class Asked:
     "Sentences asked of images of which some are left out."
     def __init__(self, model, images, captions):
-        self.captions = captions = model.asking(captions)
+        self.captions = captions = model.as_queries(captions)
         counts = [summed_words([captions[[k]]], model.pooling) or 1 for k in range(len(captions))]
         self.sim = model.similarity(images, captions).cpu().float()/torch.tensor(counts)
         self.cosines = _word_cosines(images, captions)
-        self.columns = np.cumsum([0,*[len(judged_words(captions[k])) for k in range(len(captions))]])
+        self.columns = np.cumsum([0,*[len(content_word_rows(captions[k])) for k in range(len(captions))]])
     def numbers(self, k, kept, presences):
         "Best score, mean of the best scores, and the probability by each presence."
         scores = self.sim[kept,k]
         best = best_mean(scores).item()
         levels = best_mean(self.cosines[kept][:,self.columns[k]:self.columns[k+1]])
-        return scores.max().item(),best,*[each.judge(self.captions[k], best, levels)[0] for each in presences]
+        return scores.max().item(),best,*[each.probability_of_sentence(self.captions[k], best, levels)[0] for each in presences]
 
 def summary(name, values, brought):
     here,away = values[values[:,0] == 1],values[values[:,0] == 0]

@@ -49,7 +49,7 @@ def by_weight(run: str, data: str, split: str, things: str) -> str:
         with mock.patch.dict(network._LEVEL_WEIGHTS, images=weight, captions=weight):
             evaluation = evaluate(model, part)
             questions = model.encode_captions([f"a {word}" for word in words])
-            short = [short_precision(model, evaluation.images, asked, part, words) for asked in (questions, model.asking(questions))]
+            short = [short_precision(model, evaluation.images, asked, part, words) for asked in (questions, model.as_queries(questions))]
         rows.append([f"{weight:.2f}", *(f"{100 * number:.1f}" for number in (*map(evaluation.metrics.get, SHOWN), *short))])
     return markdown_table(["weight", *SHOWN, "short, by similarity", "short, as asked"], rows)
 

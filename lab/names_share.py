@@ -20,7 +20,7 @@ def rsum_by_share(run: str, data: str, split: str) -> str:
     for share in SHARES:
         model = load_model(run)
         model.config = replace(model.config, names_share=share, bank=0)
-        model.head().whole_weight = model.config.whole_weight
+        model.head().whole_scale = model.config.whole_scale
         rows.append([f"{share:.2f}", f"{100 * evaluate(model, part).metrics['rsum']:.1f}"])
     return markdown_table(["share", "rsum %"], rows)
 

@@ -225,7 +225,7 @@ def test_recall_by_the_share_of_names(monkeypatch):
     monkeypatch.setattr(names_share, "SHARES", (0.0, model.config.names_share))
     without, with_names = [float(line.split("|")[2]) for line in names_share.rsum_by_share("flickr8k", "photos", "test").splitlines()[2:]]
     model.config = replace(model.config, bank=0)
-    model.head().whole_weight = model.config.whole_weight
+    model.head().whole_scale = model.config.whole_scale
     assert with_names == round(100 * evaluate(model, photos.test).metrics["rsum"], 1)
     assert with_names > without + 20  # these photographs are unlike those that it learned from
 

@@ -77,8 +77,9 @@ class LeftOut(dict):
         else: raise ValueError(f"{self.source} {place}: {reason}; correct it, or leave such rows out by bad='skip'".lstrip())
     def warn(self) -> None:
         "Warn of what was left out."
-        for place,reason in [*self.items()][:1]:
-            warn(f"{self.source}: left out {len(self)} rows that cannot be used, the first: {place}: {reason}")
+        if not self: return
+        place,reason = next(iter(self.items()))
+        warn(f"{self.source}: left out {len(self)} rows that cannot be used, the first: {place}: {reason}")
 
 # %% ../../nbs/core/01_config.ipynb #bb8c25c3
 _EXACT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
@@ -247,7 +248,9 @@ def check(
     "Refuse a part that is wrong, with the reason and what to do (ValueError)."
     try_part = _lookup(kind, "check")
     name = getattr(part, "name", part)
-    if isinstance(part, str): part = _lookup(kind, "entries")[one_of(part, _lookup(kind, "entries"), kind, registered=True)]
+    if isinstance(part, str):
+        entries = _lookup(kind, "entries")
+        part = entries[one_of(part, entries, kind, registered=True)]
     try: try_part(part, *inputs, **settings)
     except (AttributeError, LookupError, RuntimeError, TypeError) as e:
         raise ValueError(f"the {kind} {name!r} fails; {type(e).__name__}: {e}") from e

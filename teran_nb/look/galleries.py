@@ -276,6 +276,14 @@ def word_vector(
     return vectors.mean(0)
 
 # %% ../../nbs/look/02_galleries.ipynb #9f7449ed
+def _best_match(image, vector):
+    "The region of one encoded image that fits a vector best."
+    cosines = image.parts.values.float() @ vector
+    region = int(cosines.argmax())
+    box = None if image.boxes is None else tuple(image.boxes[0][region].tolist())
+    size = None if image.sizes is None else tuple(image.sizes[0].tolist())
+    return RegionMatch(image.names[0], region, float(cosines[region]), box, size)
+
 def best_regions(
     vector:Tensor, # Vector of a word, `(dim,)`, such as `word_vector` gives
     images:Encoded|Index, # Images of a collection
@@ -283,8 +291,9 @@ def best_regions(
 ) -> list[RegionMatch]: # The best region of each of the `k` best images, the highest cosine first
     "The regions of a whole collection that fit a word best; an index proposes the images."
     if isinstance(images, Index):
-        found = images.search(Encoded(None, Packed(vector[None].cpu().float(), [0,1]), [""]), k, pooling="mrsw")
-        images = images[[images.names.index(name) for name in found.ids]]
+        vector = vector.cpu().float()
+        hits = images.search(Encoded(None, Packed(vector[None], [0,1]), [""]), k, pooling="mrsw")
+        return [_best_match(hit.encoded, vector) for hit in hits]
     parts = images.parts
     if parts.dim != len(vector):
         raise ValueError(f"regions have {parts.dim} dimensions, the word {len(vector)}; encode both with the same model")
@@ -292,13 +301,7 @@ def best_regions(
     best = similarity(parts, Packed(vector[None], [0,1]), "mrsw")[:,0].cpu()
     order = ranking(best[None])[0]
     order = order[parts.lengths[order] > 0][:k] # an image without regions has no best one
-    matches = []
-    for i in order.tolist():
-        region = int((parts[i].float() @ vector).argmax())
-        box = None if images.boxes is None else tuple(images.boxes[i][region].tolist())
-        size = None if images.sizes is None else tuple(images.sizes[i].tolist())
-        matches.append(RegionMatch(images.names[i], region, float(best[i]), box, size))
-    return matches
+    return [_best_match(images[[i]], vector) for i in order.tolist()]
 
 # %% ../../nbs/look/02_galleries.ipynb #666ab8bc
 def show_word(

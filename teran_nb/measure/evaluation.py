@@ -76,15 +76,15 @@ class Evaluation(MarkdownRepr):
         write_json(path, saved | more)
 
 # %% ../../nbs/measure/06_evaluation.ipynb #51361721
-def _similarities(model, images, captions, parts, pooling, rerank, show_progress_bar):
-    "Similarity of every pair, on the CPU; `parts` are the folds, each of which is ranked by itself; one part is everything."
+def _similarities(model, images, captions, parts=(), *, pooling, rerank, show_progress_bar):
+    "Similarity of every pair, on the CPU; `parts` are the folds, each of which is ranked by itself; empty: all together."
     options = {"rerank": rerank} if rerank else {}
     def similarity(images, captions):
         return model.similarity(images.to(model.device), captions.to(model.device), pooling=pooling,
                                 show_progress_bar=show_progress_bar, **options).cpu()
     formula = POOLINGS.get(pooling or model.pooling)
     depends_on_others = rerank or (formula and formula.all_images)
-    if len(parts) == 1 or not depends_on_others: return similarity(images, captions)
+    if len(parts) < 2 or not depends_on_others: return similarity(images, captions)
     sim = torch.full((len(images),len(captions)), -torch.inf)
     for rows,columns in parts: sim[np.ix_(rows, columns)] = similarity(images[rows], captions[columns])
     return sim
@@ -128,7 +128,7 @@ def evaluate(
         if bank is not None:
             bank_images = member.encode_images(bank, show_progress_bar=show_progress_bar)
             bank_captions = member.encode_captions(bank, show_progress_bar=show_progress_bar)
-            own_sim = without_hubs(own_sim, compared(images, bank_captions, [bank]), compared(bank_images, texts, [bank]))
+            own_sim = without_hubs(own_sim, compared(images, bank_captions), compared(bank_images, texts))
         sim = own_sim if sim is None else sim + own_sim
         encoded = encoded or [images,texts]
         if pairs is not None: scored.append(score_pairs(member, pairs, collection, images, pooling, show_progress_bar))

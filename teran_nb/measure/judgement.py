@@ -147,8 +147,8 @@ def _scores(metric, judgements, images):
             raise ValueError(f"{len(unknown)} rated images are not among the images given, such as {unknown[0]}; "
                              "give all of them")
         number = {text: i for i,text in enumerate(dict.fromkeys(judgements.sentences))}
-        captions = metric.without_levels(metric.encode_captions(list(number)).to(metric.device))
-        images = metric.without_levels(images)
+        captions = metric.without_hubness(metric.encode_captions(list(number)).to(metric.device))
+        images = metric.without_hubness(images)
     scores = np.empty(len(judgements))
     for image_id,pairs in pairs_of.items():
         sentences = [judgements.sentences[pair] for pair in pairs]

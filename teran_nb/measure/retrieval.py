@@ -82,13 +82,13 @@ def ranks(
 # %% ../../nbs/measure/03_retrieval.ipynb #6af1d620
 def without_hubs(
     sim:Tensor, # Similarities, `(images, captions)`
-    bank_captions:Tensor, # Of the same images with captions of the bank, `(images, bank captions)`
-    bank_images:Tensor, # Of images of the bank with the same captions, `(bank images, captions)`
+    to_bank_captions:Tensor, # Of the same images with captions of the bank, `(images, bank captions)`
+    to_bank_images:Tensor, # Of images of the bank with the same captions, `(bank images, captions)`
     nearest:int=10, # Most similar ones of the bank that count, at most
 ) -> Tensor: # `(images, captions)`
-    "Similarities less half of what both sides have in common with whatever is near to them (CSLS, with a bank)."
+    "Each similarity less half the mean similarity of its image, and of its caption, to their nearest items of a bank (CSLS)."
     def level(sim, dim): return sim.topk(min(nearest, sim.shape[dim]), dim).values.mean(dim, keepdim=True)
-    return sim - level(bank_captions, 1)/2 - level(bank_images, 0)/2
+    return sim - level(to_bank_captions, 1)/2 - level(to_bank_images, 0)/2
 
 # %% ../../nbs/measure/03_retrieval.ipynb #c0cc793c
 def recall_at_k(

@@ -203,12 +203,12 @@ def encode_pair(self:Encoder, image:Encoded, caption:Encoded) -> tuple[Encoded,E
     return image,caption
 
 @patch
-def without_levels(self:Encoder, encoded:Encoded) -> Encoded:
+def without_hubness(self:Encoder, encoded:Encoded) -> Encoded:
     "Images, or captions, without what a bank says of them; unchanged for most models."
     return encoded
 
 @patch
-def asking(self:Encoder, encoded:Encoded) -> Encoded:
+def as_queries(self:Encoder, encoded:Encoded) -> Encoded:
     "Captions, or images, as a search of images asks by them; unchanged for most models."
     return encoded
 

@@ -28,7 +28,7 @@ from .encoded import Encoded
 class Head(nn.Module):
     "What turns encoded images and captions into similarities."
     is_cross_encoder = False # Whether it reads both sides of a pair together, so that every pair is computed anew
-    needs_words = False # Whether it scores a caption without words 0 with every image; a warning then names the caption
+    needs_words = False # Whether a caption without words scores 0 with every image; encoding one then warns
     trains_alignment = False # Whether training by it trains the alignment, so that the box of a word means something
     ranks_by = "a score of its own" # What pairs are ranked by, in words, for titles and tables
     global_weight = 0. # It adds so many times the cosine of whole vectors to the pooled alignment
@@ -81,16 +81,16 @@ class BothHead(Head):
     index_refusal = ""
     def __init__(self,
         dim:int=0, # Length of all vectors, on which the weight does not depend
-        whole_weight:float=1., # How much more the cosine counts, after training
+        whole_scale:float=1., # How much more the cosine counts, after training
     ):
         super().__init__()
         self.learned_weight = nn.Parameter(torch.ones(()))
-        self.whole_weight = whole_weight
+        self.whole_scale = whole_scale
     @classmethod
-    def build(cls, config:Any) -> "BothHead": return cls(config.dim, config.whole_weight)
+    def build(cls, config:Any) -> "BothHead": return cls(config.dim, config.whole_scale)
     @property
     def global_weight(self) -> Tensor: # What joins whole vectors after training leaves what was learned its weight
-        return self.learned_weight*(1 if self.training else self.whole_weight)
+        return self.learned_weight*(1 if self.training else self.whole_scale)
     def similarity(self, images:Encoded, captions:Encoded, pooling:str="mrsw", **options:Unpack[BlockOptions]) -> Tensor:
         "Pooled alignment and weighted cosine of every pair, `(images, captions)`."
         pooled = similarity(images.parts, captions.weighted_parts, pooling, **options)
@@ -255,7 +255,7 @@ def _random_side(lengths, dim, generator):
 def _check_head(cls, config=None):
     "Refuse a head that scores a pair by its padding or by other pairs, or does not read both sides (ValueError)."
     wrong = f"head {cls.__name__}"
-    config = config or SimpleNamespace(dim=16, pooling="mrsw", whole_weight=1.) # of a `NetworkConfig`, most heads read no more
+    config = config or SimpleNamespace(dim=16, pooling="mrsw", whole_scale=1.) # of a `NetworkConfig`, most heads read no more
     with torch.random.fork_rng(devices=[]): # the weights drawn here must not change those of the model
         head = cls.build(config).eval()
     for name in head.reads: one_of(name, ("parts","whole","weights","pooling"), f"value of {cls.__name__}.reads")

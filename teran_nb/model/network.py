@@ -53,8 +53,8 @@ class NetworkConfig:
     last:StackConfig=StackConfig(layers=2) # Last TE layers, in the common space
     shared:bool=False # Whether images and captions share the last layers (TERN: yes)
     whole:Literal["class","mean"]="class" # What represents the whole: the class token, or a layer over the mean of the parts
-    names_share:Annotated[float, Field(ge=0, lt=1)]=0. # Share of the names of classes in the cosine of whole vectors, after training
-    bank:Count=0 # Training images, and as many captions, that show which whole vectors are near to everything, after training
+    names_share:Annotated[float, Field(ge=0, lt=1)]=0. # Weight of the class names in the cosine of whole vectors, after training only
+    bank:Count=0 # Training images, and as many captions, that are kept after training to correct hubs; 0: no correction
     word_dropout:float=0. # Dropout on token vectors before their projection
     word_weights:bool=False # Whether each word learns how much it counts in the alignment
     training_heads:Annotated[tuple[str,...], Field(min_length=1)]=("alignment",) # Heads that the loss reads, of `HEADS`
@@ -77,7 +77,7 @@ class NetworkConfig:
             raise ValueError(f"ranking_head={self.ranking_head!r} needs that head, and this model has {trained}; "
                              "add it to training_heads")
     @property
-    def whole_weight(self) -> float: # How much more a cosine of whole vectors counts, after training, for what joins them then
+    def whole_scale(self) -> float: # How much more a cosine of whole vectors counts, after training, for what joins them then
         return (3 if self.bank else 1)/(1 - self.names_share)
     def require_pooling(self) -> None:
         "Refuse an unknown pooling (ValueError); networks of published code know others."
@@ -191,7 +191,7 @@ def fit_names(self:Network,
 
 @patch
 def forward_regions(self:Network, batch:RegionBatch) -> tuple[Tensor,Tensor]:
-    "Vectors of whole images, before `levelled`, and of I-CLS and regions `(images, 1+regions, dim)`."
+    "Vectors of whole images, before `with_hubness`, and of I-CLS and regions `(images, 1+regions, dim)`."
     if batch.pixels is not None: batch = batch._replace(features=self.vision(batch.pixels, batch.geometry, batch.mirrored))
     x,mask = self.regions(batch.features, batch.geometry, batch.mask) # slot 0 is I-CLS
     whole,slots = self.last_layers("images", self.project_regions(x), mask)
@@ -201,7 +201,7 @@ def forward_regions(self:Network, batch:RegionBatch) -> tuple[Tensor,Tensor]:
 
 @patch
 def forward_words(self:Network, batch:TokenBatch) -> tuple[Tensor,Tensor]:
-    "Vectors of whole captions, before `levelled`, and of T-CLS and tokens `(captions, tokens, dim)`."
+    "Vectors of whole captions, before `with_hubness`, and of T-CLS and tokens `(captions, tokens, dim)`."
     x,mask = self.text(batch)
     kept = F.dropout(x, self.config.word_dropout, self.training)
     whole,slots = self.last_layers("captions", self.project_words(kept), mask)
@@ -231,8 +231,8 @@ class Bank(nn.Module):
         sides = {"images": images, "captions": captions}
         for side,whole in sides.items():
             getattr(self, side).zero_()[:len(whole)] = (127*whole).round()
-        for side,whole in sides.items(): getattr(self, f"level_of_{side}").copy_(self.levels(whole, side).mean())
-    def levels(self, whole:Tensor, side:str) -> Tensor: # `(n, 1)`
+        for side,whole in sides.items(): getattr(self, f"level_of_{side}").copy_(self.hubness(whole, side).mean())
+    def hubness(self, whole:Tensor, side:str) -> Tensor: # `(n, 1)`
         "Mean of the highest cosines with the other side of the bank."
         others = self.captions if side == "images" else self.images
         cosines = whole @ (others.to(whole)/127).T
@@ -243,14 +243,14 @@ class Bank(nn.Module):
     ) -> Tensor: # Unit vectors, `(n, dim + 4)`; the cosine of two sides is a third of that of `whole` less what both levels say
         "Whole vectors with their level, as far as it is above the usual one."
         usual = self.level_of_images if side == "images" else self.level_of_captions
-        level = -_LEVEL_WEIGHTS[side]*(self.levels(whole, side) - usual).clamp(-1, 1)
+        level = -_LEVEL_WEIGHTS[side]*(self.hubness(whole, side) - usual).clamp(-1, 1)
         one,nothing = torch.ones_like(level),torch.zeros_like(level)
         rest = (1 - level**2).sqrt() # to unit length; no number of the other side stands at its place
         numbers = [level,one,rest,nothing] if side == "images" else [one,level,nothing,rest]
         return torch.cat([whole,*numbers], -1)/3**.5
 
 @patch
-def levelled(self:Network, whole:Tensor, side:str) -> Tensor:
+def with_hubness(self:Network, whole:Tensor, side:str) -> Tensor:
     "Whole vectors with their level by the bank, where the network has one and is trained."
     return self.bank(whole, side) if self.config.bank and not self.training else whole
 
@@ -298,8 +298,8 @@ def forward_all(self:Network, images:RegionBatch, captions:TokenBatch) -> tuple[
     whole_images,regions = self.forward_regions(images)
     whole_captions,words = self.forward_words(captions)
     words = self.word_parts(words, captions)
-    image_vectors = Encoded(self.levelled(whole_images, "images"), self.region_parts(regions, images))
-    caption_vectors = Encoded(self.levelled(whole_captions, "captions"), words, weights=self.weights_of(words))
+    image_vectors = Encoded(self.with_hubness(whole_images, "images"), self.region_parts(regions, images))
+    caption_vectors = Encoded(self.with_hubness(whole_captions, "captions"), words, weights=self.weights_of(words))
     return image_vectors,caption_vectors
 
 # %% ../../nbs/model/12_network.ipynb #fdaa35cc
@@ -421,7 +421,7 @@ def encode_images(self:Network,
         if len(whole) > len(rows):
             whole,vectors = (_mean_of_views(each, counts) for each in (whole,vectors))
             batch = batch._replace(mask=batch.mask[np.cumsum([0,*counts[:-1]])])
-        return self.levelled(whole, "images"),self.region_parts(vectors, batch)
+        return self.with_hubness(whole, "images"),self.region_parts(vectors, batch)
     lengths = region_counts(images)
     whole,parts = self.encode_batches(encode, lengths, batch_size, "encode images", show_progress_bar)
     return replace(Encoded.of_images(images, parts, whole), images=given)
@@ -440,7 +440,7 @@ def encode_captions(self:Network,
     def encode(rows):
         batch = tokens[rows].padded().to(self.device)
         whole,vectors = self.forward_words(batch)
-        return self.levelled(whole, "captions"),self.word_parts(vectors, batch)
+        return self.with_hubness(whole, "captions"),self.word_parts(vectors, batch)
     lengths = [len(ids) for ids in tokens.ids]
     whole,parts = self.encode_batches(encode, lengths, batch_size, "encode captions", show_progress_bar)
     weights = None
@@ -464,7 +464,7 @@ def fit_bank(self:Network,
     self.bank.fill(*(3**.5*side.whole[:,:-4] for side in sides))
 
 @patch
-def without_levels(self:Network, encoded:Encoded) -> Encoded:
+def without_hubness(self:Network, encoded:Encoded) -> Encoded:
     "Images, or captions, with the usual level: nothing is subtracted for them."
     if not self.config.bank: return encoded
     level,rest = (-3,-1) if len(encoded.words) else (-4,-2)
@@ -473,7 +473,7 @@ def without_levels(self:Network, encoded:Encoded) -> Encoded:
     return replace(encoded, whole=_to_unit_length(whole, rest))
 
 @patch
-def asking(self:Network, encoded:Encoded) -> Encoded:
+def as_queries(self:Network, encoded:Encoded) -> Encoded:
     "Captions as a question: their own level only lowers a score, and that of images counts less the shorter they are. Images as a question, without levels."
     if not self.config.bank: return encoded
     whole = encoded.whole.clone()

@@ -234,13 +234,13 @@ class MinimalPairs(MarkdownRepr):
 
 # %% ../../nbs/scenes/05_minimal_pairs.ipynb #998019d1
 def scene_pairs(
-    collection:Collection, # Drawn scenes, as `scenes` gives them, or some of them
+    collection:Collection, # Drawn scenes, as `scene_collection` gives them, or some of them
     kinds:Iterable[str]|None=None, # Keys of `CHANGES`; None: all of them
 ) -> MinimalPairs: # In the order of the images
     "Minimal pairs of drawn scenes."
     if not is_drawn(collection):
         raise ValueError(f"{collection!r} has no drawn scenes, whose truth is known; name a file with minimal pairs")
-    named = re.match(r"scenes-v\d+-s(\d+)-", collection.features.path.resolve().parent.name) # as `scenes` names it
+    named = re.match(r"scenes-v\d+-s(\d+)-", collection.features.path.resolve().parent.name) # as `scene_collection` names it
     seed = int(named[1]) if named else 0
     pairs = []
     kinds = tuple(CHANGES if kinds is None else kinds)
@@ -249,7 +249,7 @@ def scene_pairs(
         scene = compose(number)
         if not _boxes_meant(collection, i) <= {t.box for t in scene.things}:
             raise ValueError(f"the links of {image_id} do not belong to the world of seed {seed}; "
-                             "name the folder of this world as `scenes` named it")
+                             "name the folder of this world as `scene_collection` named it")
         for kind in kinds:
             pairs += minimal_pairs(scene, Random(f"{kind} {number}"), [kind], image=image_id)
     return MinimalPairs(tuple(pairs), name=collection.name)

@@ -38,7 +38,7 @@ class Question(NamedTuple):
     weight:float = 1. # Sum of the weights of what is asked
     has_picture:bool = False # Whether a picture asks, alone or beside sentences
     @property
-    def is_judged(self) -> bool: # Whether `Presence` knows such questions: sentences with words, ranked by the model's own score
+    def has_presence(self) -> bool: # Whether `Presence` knows such questions: sentences with words, ranked by the model's own score
         return len(self.caption.words) > 0 and len(self.caption.parts.values) > 0 and not (self.pooling or self.has_picture)
 
 # %% ../../nbs/search/04_answers.ipynb #50ec1113
@@ -104,14 +104,14 @@ def encode_asked(
     asked:Asked|Sequence[str], # A sentence, or several, or a picture
 ) -> Encoded:
     "What is asked, as captions; text that names a picture file is refused (ValueError)."
-    if isinstance(asked, Encoded): return asked if model is None else model.asking(asked)
+    if isinstance(asked, Encoded): return asked if model is None else model.as_queries(asked)
     if model is None:
         raise TypeError(f"without a model, images are asked by encoded sentences, not by {type(asked).__name__}; give `model.encode_captions([...])`")
     if isinstance(asked, (Path,PIL.Image.Image)): asked = as_images(asked)[0]
-    if isinstance(asked, Image): return _as_caption(model.asking(model.encode_images([asked])))
+    if isinstance(asked, Image): return _as_caption(model.as_queries(model.encode_images([asked])))
     if isinstance(asked, str) and Path(asked).suffix.lower() in PICTURE_SUFFIXES and user_path(asked).is_file():
         raise ValueError(f"{asked!r} is a file, which would be read as a sentence; search by the picture: Path({asked!r})")
-    return model.asking(model.encode_captions([asked] if isinstance(asked, str) else asked))
+    return model.as_queries(model.encode_captions([asked] if isinstance(asked, str) else asked))
 
 def as_list(
     without:Asked|Sequence[Asked], # One or several; an empty text for nothing
@@ -176,13 +176,13 @@ class Hits(MarkdownRepr):
     align:Callable[[Encoded],Alignment|None]|None = None # Its alignment with the sentence
     presence:Presence|None = None # The `Presence` of the collection; None where it has none
     note:str = "" # What a reader should know, below the table
-    judge:Callable[[],tuple[float,str]|None]|None = None # Probability that any image shows the sentence, and the word that is shown least
+    find_presence:Callable[[],tuple[float,str]|None]|None = None # Probability that any image shows the sentence, and the word that is shown least
     @cached_property
-    def _judged(self): return self.judge and self.judge() or (None,"")
+    def _presence(self): return self.find_presence and self.find_presence() or (None,"")
     @property
-    def present(self) -> float|None: return self._judged[0] # Probability that any image shows the sentence; None where nothing was fitted
+    def present(self) -> float|None: return self._presence[0] # Probability that any image shows the sentence; None where nothing was fitted
     @property
-    def missing(self) -> str: return self._judged[1] # The word that the collection shows least
+    def missing(self) -> str: return self._presence[1] # The word that the collection shows least
     @property
     def verdict(self) -> str: # In words, "perhaps" from a third on; empty where something probably shows it
         if self.present is None or self.present >= .5: return ""

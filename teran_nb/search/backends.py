@@ -41,7 +41,7 @@ class Layout:
     fingerprint:str="" # Fingerprint of the model; empty: not known
     pooling:str="mrsw" # Pooling of a search that names none
     whole_dim:Count=0 # Length of the vector of a whole image; 0: no such vector
-    global_weight:float=0. # Weight of the cosine of whole vectors beside the pooled alignment; 0: where there is such a vector, it is the score
+    global_weight:float=0. # Weight of the cosine of whole vectors, which is added to the pooled alignment; 0: with `whole_dim` that cosine is the score
     columns:tuple[str,...]=() # Columns of the images, each with an index of the engine
     first_stage:str="" # Digest of the first stage by which every image has its vector; empty: none
     candidates:Count=0 # Images that the second stage compares; 0: not measured yet, so all
@@ -96,7 +96,7 @@ def _fulfils(payload, conditions):
 class Request(NamedTuple):
     "A search, the same for every backend."
     words:np.ndarray|None # Words of the sentence, each times its weight, `(words, dim)`; None: ranked by `first` alone
-    first:np.ndarray # The sentence for the first stage, and its whole vector, as `first` of images; zeros where a part does not count
+    first:np.ndarray # The sentence in the layout of `StoredImage.first`; zeros in a part that does not count
     limit:int # Images to return
     candidates:int = 0 # Images that the first stage proposes; 0: compare all
     unwanted:np.ndarray|None = None # Words whose MaxSim is subtracted, `(words, dim)`

@@ -134,8 +134,9 @@ def _write(self:Index, encoded, payloads):
         for image,whole in zip(images, _halved(F.normalize(encoded.whole.float(), dim=-1)).numpy()):
             image.first = np.append(np.zeros(layout.learned_dim, np.float32), whole)
     examples = {} # of each new column, a value where the batch has one
-    for column,value in ((column,value) for payload in payloads for column,value in payload.items()):
-        if value is not None or column not in examples: examples[column] = value
+    for payload in payloads:
+        for column,value in payload.items():
+            if value is not None or column not in examples: examples[column] = value
     for column,value in examples.items():
         if column in RESERVED or column in self.layout.columns: continue
         if isinstance(value, list): value = value[0] if value else ""
@@ -194,8 +195,8 @@ def add(self:Index,
     if self.model: self.require_model(self.model)
     stored = {} if update or self.layout is None else self._stored(images, names)
     rows = [row for row,name in enumerate(names) if name not in stored]
-    # the order of a continued call goes on where it began
-    began = next((order - row for row,name in enumerate(names) if (order := stored.get(name))), time.time_ns())
+    first = next((row for row,name in enumerate(names) if stored.get(name)), None) # the order of a continued call goes on where it began
+    began = time.time_ns() if first is None else stored[names[first]] - first
     if not (self.backend.exact or (self.layout and self.layout.is_learned)): # the first stage is learned from a random sample
         chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:_SAMPLE_IMAGES].sort().values.tolist()
         rows = list(dict.fromkeys([rows[i] for i in chosen] + rows))
@@ -221,7 +222,7 @@ def add(self:Index,
         name,reason = next(iter(left_out.items()))
         warn(f"left out {len(left_out):,} images, such as {name}: {reason}")
     self._finish(sentences)
-    self._judge(images)
+    self._fit_presence(images)
     return count - before
 
 # %% ../../nbs/search/05_filling.ipynb #ee74a8e6
@@ -324,7 +325,7 @@ def _finish(self:Index, sentences):
              "measures it, and `rebuild` learns the first stage anew")
 
 @patch
-def _judge(self:Index, images):
+def _fit_presence(self:Index, images):
     "Fit the probability that anything shows a sentence, where the index is new or grew by half."
     if not isinstance(images, Collection) or not len(images.captions) or len(self) <= max(49, 1.5*self.layout.judged): return
     fitted = fit_presence(self.model, self, images.captions)

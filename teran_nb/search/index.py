@@ -26,7 +26,7 @@ from ..model.encoder import Encoder, EncoderInfo, require_rerank
 from ..model.similarity import similarity
 from ..measure.retrieval import ranking
 from .backends import RESERVED, Request, read_conditions
-from ..model.presence import Presence, best_count, judged_words, summed_words
+from ..model.presence import Presence, best_count, content_word_rows, summed_words
 from .answers import Answers, Asked, Hits, Question, as_list, as_question, encode_asked
 from .filling import Index
 
@@ -36,8 +36,8 @@ def _check_top(top):
     if top < 0: raise ValueError(f"top={top} is no number of images; give 10, or 0 for all that are compared")
 
 @patch
-def _reads_pairs(self:Index, top, pooling, rerank):
-    "Whether the model scores pairs itself; a search that the model cannot answer is refused (ValueError)."
+def _require_answer(self:Index, top, pooling, rerank):
+    "Refuse a search that the model cannot answer (ValueError)."
     model = self.model
     reads_pairs = model is not None and model.info.is_cross_encoder and not pooling
     require_rerank(EncoderInfo() if model is None else model.info, rerank, pooling, indexed=True)
@@ -48,7 +48,6 @@ def _reads_pairs(self:Index, top, pooling, rerank):
     if model is not None and model.info.not_indexed and not reads_pairs and not pooling:
         raise ValueError(f"an index compares words with regions, and {model.info.not_indexed}; "
                          "choose a pooling, or keep the vectors in memory")
-    return reads_pairs
 
 @patch
 def _conditions(self:Index, where):
@@ -71,7 +70,7 @@ def _check_kinds(self:Index, conditions):
         held = []
         for payload in payloads:
             value = payload.get(column)
-            held += value if isinstance(value, list) else [] if value is None else [value]
+            if value is not None: held += value if isinstance(value, list) else [value]
         holds_text,asks_text = ({isinstance(each, str) for each in values} for values in (held,wanted))
         if (holds_text,asks_text) == ({False},{True}):
             raise ValueError(f"column {column!r} holds numbers, such as {held[0]!r}, not text; give a number, or a range (least, most)")
@@ -133,7 +132,7 @@ def _by_score(self:Index, images, question):
 
 # %% ../../nbs/search/06_index.ipynb #91c83fe9
 @patch
-def _judged(self:Index, question, where):
+def _presence_of(self:Index, question, where):
     "Probability that any image shows a sentence, and the word that is shown least."
     caption,conditions = question.caption,self._conditions(where)
     few = best_count(self.backend.count(conditions))
@@ -142,12 +141,12 @@ def _judged(self:Index, question, where):
     scores = best_scores(Question(caption)) if by_engine else self.search(caption, few, where).scores
     if not scores: return 0.,""
     score = np.mean(scores)/(summed_words([caption], self.pooling) or 1)/question.weight
-    levels = []
-    for row in judged_words(caption):
+    best_cosines = []
+    for row in content_word_rows(caption):
         word = F.normalize(caption.parts.values[[row]], dim=1)
         alone = Encoded(None, Packed(word, [0,1]), [""])
-        levels.append(np.mean(best_scores(Question(alone, pooling="mrsw"))))
-    return self.presence.judge(caption, score, torch.tensor(levels).float())
+        best_cosines.append(np.mean(best_scores(Question(alone, pooling="mrsw"))))
+    return self.presence.probability_of_sentence(caption, score, torch.tensor(best_cosines).float())
 
 # %% ../../nbs/search/06_index.ipynb #ff20c83d
 def _align(model, caption, pooling, own_pooling, row):
@@ -207,7 +206,8 @@ def search(self:Index,
 @patch
 def _answer(self:Index, question, top, rerank, where=None):
     "The hits of a question."
-    reads_pairs = self._reads_pairs(top, question.pooling, rerank)
+    self._require_answer(top, question.pooling, rerank)
+    reads_pairs = self.model is not None and self.model.info.is_cross_encoder and not question.pooling
     conditions = self._conditions(where)
     is_possible = self.layout is not None and all(conditions.values())
     images = self._ranked(question, top, rerank, reads_pairs, conditions) if is_possible else []
@@ -216,9 +216,9 @@ def _answer(self:Index, question, top, rerank, where=None):
     def row(image_id):
         image = known.get(image_id) or self._read([image_id], strict=True)[0]
         return self._encoded([image]),{column: value for column,value in image.payload.items() if column not in RESERVED}
-    judge = partial(self._judged, question, where) if self.presence and question.is_judged else None
+    find_presence = partial(self._presence_of, question, where) if self.presence and question.has_presence else None
     return Hits([image.image_id for image in images], [image.score for image in images], row,
-                partial(_align, self.model, question.caption, question.pooling, self.pooling), self.presence, question.note(self.model), judge)
+                partial(_align, self.model, question.caption, question.pooling, self.pooling), self.presence, question.note(self.model), find_presence)
 
 # %% ../../nbs/search/06_index.ipynb #9041d989
 _MANY = 5000 # Candidates whose best stand for the exact ones, where they do so for ten sentences
@@ -263,9 +263,9 @@ def _ask_in_memory(model, images, captions, questions, top, pooling, rerank, pre
     knows_presence = not (model.info.is_cross_encoder or model.info.not_indexed)
     row_of = {name: row for row,name in enumerate(images.names)}
     def row(image_id): return images[row_of[image_id]],{}
-    def judge(question):
+    def find_presence(question):
         known = presence()
-        return known and known.judge_images(model, images, question.caption, question.weight)
+        return known and known.probability_among(model, images, question.caption, question.weight)
     hits = []
     for j,question in enumerate(questions):
         scores = sim[:,j]
@@ -273,7 +273,7 @@ def _ask_in_memory(model, images, captions, questions, top, pooling, rerank, pre
         best = ranking(scores[None], top or None)[0].tolist()
         hits.append(Hits([images.names[i] for i in best], scores[best].tolist(), row,
                          partial(_align, model, question.caption, pooling, model.pooling), Presence.from_model(model), question.note(model),
-                         partial(judge, question) if knows_presence and question.is_judged else None))
+                         partial(find_presence, question) if knows_presence and question.has_presence else None))
     return hits
 
 def ask(

@@ -197,7 +197,9 @@ def compare(
     "Train and test several recipes with several seeds; finished runs are read, not repeated."
     recipes = list(recipes)
     names = Counter(each.name for each in recipes if isinstance(each, Recipe))
-    def line_of(recipe): return Line(f"{recipe.name}, {recipe.changed}" if names[recipe.name] > 1 and recipe.changed else recipe.name, recipe)
+    def line_of(recipe):
+        has_twin = names[recipe.name] > 1 and recipe.changed
+        return Line(f"{recipe.name}, {recipe.changed}" if has_twin else recipe.name, recipe)
     lines = [each if isinstance(each, Line) else line_of(each) for each in recipes]
     seeds = list(dict.fromkeys(seeds))
     label,count = Counter(line.label for line in lines).most_common(1)[0] if lines else ("",0)

@@ -197,7 +197,9 @@ def train(
                          "begins (`compare` does both)")
     recipe = recipe.for_data(data)
     recipe.require_own_parts()
-    for kind,name in recipe.own_parts() if processes > 1 else ():
+    own_parts = recipe.own_parts()
+    if processes > 1 and own_parts:
+        kind,name = own_parts[0]
         raise ValueError(f"{processes} processes do not run the cell that defines the {kind} {name!r}; train with "
                          "processes=1, or let torchrun start a script of yours that defines it and calls train")
     device_now = pick_device(device)
@@ -317,7 +319,8 @@ def _load(path, pretrained, device, text, dual):
         load = load_uniter if is_uniter(open_checkpoint(path)) else load_original
         return load(path, text, device)
     run = Run(path.parent)
-    for part in run.changed_code() if (run.folder/"run.json").is_file() else []:
+    changed = run.changed_code() if (run.folder/"run.json").is_file() else []
+    for part in changed:
         warn(f"the code of the {part} was changed since {run.folder} was trained; the model is used with the new code")
     kind = read_json(path/"config.json", dict).get("kind")
     return _MODELS.get(str(kind), Network).load(path, device) # which refuses an unknown kind
@@ -335,7 +338,8 @@ def open_models(
         for run in [runs] if isinstance(runs, (str,Path,Run)) else runs:
             _require_path(run)
             path = project_path(run)
-            name = path.stem if path.is_file() else path.parent.name if path.name == "model" else path.name
+            if path.is_file(): name = path.stem
+            else: name = path.parent.name if path.name == "model" else path.name
             named[str(path) if name in named else name] = run
     device = pick_device(device)
     located = {name: _located(run) for name,run in named.items()}

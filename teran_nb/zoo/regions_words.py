@@ -236,7 +236,8 @@ def caption_words(
     for phrase in sorted(phrases, key=len, reverse=True): # the longer phrase wins
         wanted = [phrase[a:b].casefold() for a,b in word_spans(phrase)]
         n = len(wanted)
-        for i in [i for i in range(len(spans) - n + 1) if n and folded[i:i+n] == wanted]:
+        for i in range(len(spans) - n + 1):
+            if not n or folded[i:i+n] != wanted: continue
             span = spans[i][0],spans[i+n-1][1]
             if _apart(span, joined): joined.append(span)
     words = [s for s in spans if _apart(s, joined) and text[s[0]:s[1]].casefold() not in stop_words]

@@ -146,7 +146,8 @@ def toy_parts(
 ) -> tuple[PreTrainedModel,ImageProcessingMixin,PreTrainedTokenizerBase]: # Network, image processor and tokenizer
     "A small random model of a family, its image processor and its tokenizer."
     stem = CONFIG_MAPPING[one_of(kind, TOY_FAMILIES, "random family")].__name__.removesuffix("Config")
-    task = "ForRetrieval" if kind in _LATE else "ForImageTextRetrieval" if kind == "blip" else "Model"
+    task = "ForImageTextRetrieval" if kind == "blip" else "Model"
+    if kind in _LATE: task = "ForRetrieval"
     model_class = getattr(transformers, f"{stem}{task}")
     tokenizer = _TOKENIZERS[kind]()
     special = {f"{token}_token_id": getattr(tokenizer, f"{token}_token_id") for token in ("pad","bos","eos")}
