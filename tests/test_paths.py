@@ -9,7 +9,7 @@ from PIL import Image
 from transformers import ViTConfig
 
 from teran_nb import load_model
-from teran_nb.core.files import home, load_tensors, require_archive, save_tensors
+from teran_nb.core.files import cache_home, load_tensors, require_archive, save_tensors
 from teran_nb.data.caption_files import read_captions
 from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features
@@ -68,7 +68,7 @@ def test_a_vision_model(at_home):
 
 def test_the_folder_of_caches(at_home, monkeypatch):
     monkeypatch.setenv("TERAN_NB_HOME", "~/caches")
-    assert home() == at_home / "caches"
+    assert cache_home() == at_home / "caches"
 
 
 def test_a_model_is_saved_at_home(at_home, trained):

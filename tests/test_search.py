@@ -25,7 +25,7 @@ from teran_nb.core.packed import Packed
 from teran_nb.data.collection import as_images
 from teran_nb.model.encoded import CaptionWords, Encoded
 from teran_nb.model.encoder import Encoder, EncoderInfo
-from teran_nb.search.answers import Question
+from teran_nb.search.answers import Query
 from teran_nb.search.backends import Request, example_backend
 from teran_nb.search.first_stage import FirstStage
 from teran_nb.search.index import Index, ask
@@ -444,7 +444,7 @@ def test_a_copy_counts_as_found_by_the_other(tmp_path):
     with quick, of_few:
         index.rebuild(sentences(300, 4))
     asked = sentences(60)
-    best, found = ([[image.image_id for image in index._propose(Question(s), 4, n, {})] for s in rows(asked)] for n in (0, 12))
+    best, found = ([[image.image_id for image in index._propose(Query(s), 4, n, {})] for s in rows(asked)] for n in (0, 12))
     by_name = sum(len({*a} & {*b}) for a, b in zip(best, found)) / 240
     original = {f"copy {i}": i % 40 for i in range(320)}
     by_picture = sum(original[name] == original[a[0]] for a, b in zip(best, found) for name in b) / 240

@@ -16,7 +16,7 @@ from huggingface_hub.constants import HF_HOME
 from PIL import Image
 
 from ..core.config import LeftOut, import_extra
-from ..core.files import atomic, digest, home, reading, require_file
+from ..core.files import atomic, digest, cache_home, reading, require_file
 from .captions import image_name, split_name
 from .pictures import open_image, path_within, upright
 from .collection import Collection
@@ -91,7 +91,7 @@ def _dataset_rows(dataset, split):
 # %% ../../nbs/data/09_hf_datasets.ipynb #5649d550
 def save_dataset(
     dataset:Any, # `Dataset`, `IterableDataset` (streaming), or a dictionary of them by split
-    folder:str|Path="", # New folder; when empty, one in `home()` that belongs to this dataset
+    folder:str|Path="", # New folder; when empty, one in `cache_home()` that belongs to this dataset
     image:str="image", # Column of the pictures
     captions:str|list|tuple="caption", # Column of the captions, or several columns; no captions when empty
     ids:str="", # Column of the image ids; rows with the same id are one image; when empty, each row is one
@@ -99,10 +99,10 @@ def save_dataset(
     root:str|Path="", # Folder of the pictures, where their column holds names of files
     bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning
 ) -> Path: # The folder, with a picture for each image and `captions.csv`
-    "Write a dataset of the library `datasets` as pictures and captions; in `home()` it is written once."
+    "Write a dataset of the library `datasets` as pictures and captions; in `cache_home()` it is written once."
     columns = [column for column in ([captions] if isinstance(captions, str) else captions) if column]
     if not folder:
-        folder = home()/"datasets"/_dataset_key(dataset, [image,columns,ids,split,str(root),bad])
+        folder = cache_home()/"datasets"/_dataset_key(dataset, [image,columns,ids,split,str(root),bad])
         if folder.is_dir(): return folder
     firsts = {} # image id to its first row: its place, its split and the checksum of its picture
     table = []

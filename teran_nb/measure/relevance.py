@@ -18,7 +18,7 @@ from rapidfuzz.distance import LCSseq
 from rapidfuzz.process import cdist
 
 from ..core.config import one_of, warn
-from ..core.files import atomic, digest, home, project_path, reading, require_file, require_space, user_path
+from ..core.files import atomic, digest, cache_home, project_path, reading, require_file, require_space, user_path
 from ..core.show import MarkdownRepr, markdown_table, progress
 from ..data.captions import Captions
 from ..data.collection import Collection
@@ -165,13 +165,13 @@ def _computed_once(path, shape, blocks):
 
 def rouge_l(
     captions:Captions, # The captions of a split
-    cache:str|Path|None=None, # Folder of the cached file; `relevance` in `home()` by default
+    cache:str|Path|None=None, # Folder of the cached file; `relevance` in `cache_home()` by default
     workers:int=-1, # Threads; -1 for one per core
 ) -> Relevance: # ROUGE-L of every caption with every image, float32, memory-mapped
     "ROUGE-L relevance of a split, computed once."
     fingerprint = _captions_digest(captions)
     shape = len(captions),len(captions.image_ids)
-    path = user_path(cache or home()/"relevance")/f"rouge-l-v2-{fingerprint[:32]}.npy"
+    path = user_path(cache or cache_home()/"relevance")/f"rouge-l-v2-{fingerprint[:32]}.npy"
     blocks = rouge_blocks(captions.texts, captions.texts_by_image(), workers=workers)
     values = _computed_once(path, shape, blocks)
     return Relevance("rouge", values, f"the split's captions, beta {_BETA}", fingerprint)
@@ -180,7 +180,7 @@ def rouge_l(
 def spice(
     captions:Captions, # The captions of a split
     tuples:Tuples|str|Path|None=None, # Their tuples, or a file of them; by default the original program parses them
-    cache:str|Path|None=None, # Folder of the cached file; `relevance` in `home()` by default
+    cache:str|Path|None=None, # Folder of the cached file; `relevance` in `cache_home()` by default
 ) -> Relevance: # SPICE of every caption with every image, float32, memory-mapped, at most 1
     "SPICE relevance of a split, computed once."
     where = tuples if isinstance(tuples, (str,Path)) else "the tuples"
@@ -191,7 +191,7 @@ def spice(
         of_images = [tuples[texts] for texts in captions.texts_by_image()]
     fingerprint = _captions_digest(captions)
     key = digest([fingerprint, of_captions, of_images, sorted((word,sorted(s)) for word,s in tuples.synsets.items())])
-    path = user_path(cache or home()/"relevance")/f"spice-v1-{key[:32]}.npy"
+    path = user_path(cache or cache_home()/"relevance")/f"spice-v1-{key[:32]}.npy"
     blocks = (np.minimum(b, 1).astype(np.float32) for b in spice_blocks(of_captions, of_images, tuples.synsets))
     values = _computed_once(path, (len(of_captions),len(of_images)), blocks)
     return Relevance("spice", values, "tuples of the split's captions", fingerprint)

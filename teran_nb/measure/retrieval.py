@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..core.config import Count, Positive, configuration
-from ..core.files import home, read_json, reading, require_file, user_path
+from ..core.files import cache_home, read_json, reading, require_file, user_path
 from .relevance import Relevance
 from .results import RECALLS, Measured, Result, measure_registered
 
@@ -207,7 +207,7 @@ def _read_judged(folder):
         listed = read_json(path, dict[str,list[int]])
         return {queries[int(query)]: [candidates.get(c, -1) for c in listed[query]] for query in listed}
     judged = {}
-    for name,files in (("eccv",folder), ("cxc",folder), ("pm",home()/"eccv")):
+    for name,files in (("eccv",folder), ("cxc",folder), ("pm",cache_home()/"eccv")):
         i2t,t2i = files/f"{name}_image_to_caption.json",files/f"{name}_caption_to_image.json"
         if name == "pm" and not t2i.is_file(): continue
         judged[name] = {"i2t": rows(i2t, image_row, caption_row), "t2i": rows(t2i, caption_row, image_row)}

@@ -25,7 +25,7 @@ from typing_extensions import TypedDict
 
 from ..core.config import checked, warn
 from ..core.show import MarkdownRepr, markdown_table, progress
-from ..core.files import atomic, digest, home, read_json_lines, reading, require_archive, user_path
+from ..core.files import atomic, digest, cache_home, read_json_lines, reading, require_archive, user_path
 from ..data.captions import Captions
 
 # %% ../../nbs/measure/01_spice.ipynb #81a4ba65
@@ -227,7 +227,7 @@ _PART_OF_MODELS = "e1eabd26ed8981d7ebb21d8c81d29317df17e249f0a2bad7615ed85fcaef8
 
 def _find_jars():
     "The jars that are found: name to path."
-    candidates = sorted((home()/"spice").glob("*.jar"))
+    candidates = sorted((cache_home()/"spice").glob("*.jar"))
     own_folder = os.environ.get("TERAN_NB_SPICE")
     if own_folder: candidates = sorted(Path(own_folder).glob("*.jar")) + candidates
     with suppress(RuntimeError): # a user may have no home directory
@@ -252,7 +252,7 @@ def find_spice_program() -> list[str]: # Command and class path, to which option
     absent = [name for name in _JARS if name not in jars]
     if absent:
         urls = " ".join(f"https://repo1.maven.org/maven2/{_JARS[name][0]}/{name}" for name in absent)
-        missing[", ".join(absent)] = f"curl -f --create-dirs --output-dir {home()/'spice'} --remote-name-all {urls}"
+        missing[", ".join(absent)] = f"curl -f --create-dirs --output-dir {cache_home()/'spice'} --remote-name-all {urls}"
     if missing:
         commands = " && ".join(missing.values())
         raise FileNotFoundError(f"SPICE needs {', '.join(missing)}, not found here; `{commands}` gets it; "
@@ -354,13 +354,13 @@ _BATCH = 500 # captions and images that are parsed in one call; an interrupted c
 
 def parse_tuples(
     captions:Captions|Sequence[str|Sequence[str]], # Captions of a split; or texts, each a caption or all captions of an image
-    kept:str|Path|None=None, # Folder of the tuples that are kept; `spice-tuples` in `home()` by default
+    kept:str|Path|None=None, # Folder of the tuples that are kept; `spice-tuples` in `cache_home()` by default
     processes:int=1, # Java processes at a time, each with one thread
     memory:int=3, # Most heap of each Java process, GB
     coco:bool=False, # Captions become words in lower case without punctuation first, as COCO's evaluation does it
 ) -> Tuples: # Tuples of every caption and every image, with synsets
     "Parse captions by the original program; what was parsed before is not parsed again."
-    folder = user_path(kept or home()/"spice-tuples")
+    folder = user_path(kept or cache_home()/"spice-tuples")
     if coco: folder = folder/"coco"
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(captions, Captions): captions = [*captions.texts,*captions.texts_by_image()]

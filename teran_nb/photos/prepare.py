@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import Strict
 
 from ..core.files import (
-    atomic, digest, file_stamps, home, is_builtin, locked, project_path, read_json, remove_leftovers, require_space, write_json)
+    atomic, digest, file_stamps, cache_home, is_builtin, locked, project_path, read_json, remove_leftovers, require_space, write_json)
 from ..core.config import Count, configuration, one_of, warn
 from ..core.processes import git_commit_hash
 from ..core.show import MarkdownRepr, escape_markdown, markdown_table, progress, small_jpeg
@@ -409,7 +409,7 @@ def prepare_pictures(
     pictures:str|Path, # Folder of pictures
     extractor:Extractor|str, # Built, or a name for `build_extractor`
     captions:str|Path="", # A captions file: only captioned images are opened; all when empty
-    place:str|Path="", # Where the collections of all folders lie; empty: in `home()`
+    place:str|Path="", # Where the collections of all folders lie; empty: in `cache_home()`
     name:str="", # Name of the collection; empty: that of the folder
     missing:str="refuse", # Captions of images without features: as in `Sources`
     device:str="auto", # `auto`, `cpu` or `cuda`
@@ -417,7 +417,7 @@ def prepare_pictures(
 ) -> Prepared: # With the captions
     "Describe all pictures of a folder, or open what was made of them before."
     pictures = Path(os.path.abspath(project_path(pictures))) # one folder, however it is typed
-    place = project_path(place) if place else home()/"collections"
+    place = project_path(place) if place else cache_home()/"collections"
     require_space(place)
     captioned = Sources(pictures, captions, missing=missing)
     files = find_pictures(pictures, "skip", {}) if captions else {}

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..core.files import atomic, home, make_once, require_space
+from ..core.files import atomic, cache_home, make_once, require_space
 from ..core.show import progress
 from ..core.boxes import box_iou
 from ..core.processes import parallel_map, worker_count
@@ -160,8 +160,8 @@ def scene_collection(
     counts:tuple[int,int,int]=(2000,250,250), # Images of each split
     seed:int=0, # Another seed gives another world
 ) -> Collection: # Pictures, regions with features, captions with links
-    "The embedded data set, drawn on first use into `home()`."
-    folder = home()/f"scenes-v{_VERSION}-s{seed}-{'-'.join(map(str, counts))}"
+    "The embedded data set, drawn on first use into `cache_home()`."
+    folder = cache_home()/f"scenes-v{_VERSION}-s{seed}-{'-'.join(map(str, counts))}"
     make_once(folder, lambda tmp: draw_world(tmp, counts, seed))
     return Collection.open(folder)
 
@@ -183,5 +183,5 @@ def _draw_pictures(folder, n):
 def example_pictures(
     n:int=36, # Number of pictures
 ) -> Path: # Folder of JPEGs and `captions.csv`
-    "Drawn scenes as picture files, made on first use in `home()`; only `scene_collection(seed=77)` has the same ones."
-    return make_once(home()/f"own-pictures-v2-{n}", lambda folder: _draw_pictures(folder, n))
+    "Drawn scenes as picture files, made on first use in `cache_home()`; only `scene_collection(seed=77)` has the same ones."
+    return make_once(cache_home()/f"own-pictures-v2-{n}", lambda folder: _draw_pictures(folder, n))

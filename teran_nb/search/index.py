@@ -27,7 +27,7 @@ from ..model.similarity import similarity
 from ..measure.retrieval import ranking
 from .backends import RESERVED, Request, read_conditions
 from ..model.presence import Presence, best_count, content_word_rows, summed_words
-from .answers import Answers, Asked, Hits, Question, as_list, as_question, encode_asked
+from .answers import Answers, Asked, Hits, Query, as_list, as_query, encode_asked
 from .filling import Index
 
 # %% ../../nbs/search/06_index.ipynb #2c8aa5f0
@@ -78,14 +78,14 @@ def _check_kinds(self:Index, conditions):
             raise ValueError(f"column {column!r} holds text, such as {held[0]!r}, not numbers; give a text")
 
 @patch
-def _why_none(self:Index, question, where, conditions):
+def _why_none(self:Index, query, where, conditions):
     "Why a search finds no image, for its reader."
     if not len(self): return "The index is empty; add images: index.add(images)."
     if not all(conditions.values()) or not self.backend.count(conditions): # an empty list allows no image
         self._check_kinds(conditions)
         return f"No image fulfils where={dict(where)}."
-    if not question.caption.names[0].strip(): return "The sentence is empty."
-    return "" if len(question.caption.parts.values) else f"The model reads no word of “{question.caption.names[0]}”."
+    if not query.caption.names[0].strip(): return "The sentence is empty."
+    return "" if len(query.caption.parts.values) else f"The model reads no word of “{query.caption.names[0]}”."
 
 # %% ../../nbs/search/06_index.ipynb #71fb21b5
 @patch
@@ -99,53 +99,53 @@ def _vectors(self:Index, caption, pooling, by_first_stage):
     return words.numpy(),first.numpy()
 
 @patch
-def _propose(self:Index, question, limit, candidates, conditions, with_vectors=False):
-    "The images that the backend ranks first for one question; with 0 candidates all are compared."
-    pooling = question.pooling
+def _propose(self:Index, query, limit, candidates, conditions, with_vectors=False):
+    "The images that the backend ranks first for one query; with 0 candidates all are compared."
+    pooling = query.pooling
     by_whole = self.layout.ranks_by_whole and not pooling
     if not (by_whole or self.layout.is_learned): candidates = 0
     by_first_stage = candidates and not by_whole
-    words,first = self._vectors(question.caption, pooling, by_first_stage)
+    words,first = self._vectors(query.caption, pooling, by_first_stage)
     if not len(words) and not by_whole: return []
     off = None
-    if question.unwanted is not None:
-        off,off_first = self._vectors(question.unwanted, pooling, by_first_stage)
+    if query.unwanted is not None:
+        off,off_first = self._vectors(query.unwanted, pooling, by_first_stage)
         first = first - off_first
     if by_whole: words = off = None
     if off is not None and not len(off): off = None
     return self.backend.search(Request(words, first, limit, candidates, off, conditions, with_vectors))
 
 @patch
-def _by_score(self:Index, images, question):
+def _by_score(self:Index, images, query):
     "Images with their exact scores, best first; equal ones in the order in which they were added."
     if not images: return []
-    encoded,pooling = self._encoded(images),question.pooling
+    encoded,pooling = self._encoded(images),query.pooling
     def scores(caption):
         if self.model is not None: return self.model.similarity(encoded, caption, pooling=pooling)[:,0]
         whole = 0 if pooling or not self.layout.whole_dim else encoded.whole @ caption.whole[0]*(self.layout.global_weight or 1)
         if self.layout.ranks_by_whole and not pooling: return whole
         return similarity(encoded.parts, caption.weighted_parts, pooling or self.pooling)[:,0] + whole
-    sim = scores(question.caption)
-    if question.unwanted is not None: sim = sim - scores(question.unwanted)
+    sim = scores(query.caption)
+    if query.unwanted is not None: sim = sim - scores(query.unwanted)
     scored = [replace(image, score=score) for image,score in zip(images, sim.tolist())]
     return sorted(scored, key=lambda image: (-image.score,image.order))
 
 # %% ../../nbs/search/06_index.ipynb #91c83fe9
 @patch
-def _presence_of(self:Index, question, where):
+def _presence_of(self:Index, query, where):
     "Probability that any image shows a sentence, and the word that is shown least."
-    caption,conditions = question.caption,self._conditions(where)
+    caption,conditions = query.caption,self._conditions(where)
     few = best_count(self.backend.count(conditions))
     def best_scores(asked): return [image.score for image in self._propose(asked, few, max(few, self.candidates), conditions)]
     by_engine = self.layout.ranks_by_whole or POOLINGS[self.pooling].sum_over == ("words",)
-    scores = best_scores(Question(caption)) if by_engine else self.search(caption, few, where).scores
+    scores = best_scores(Query(caption)) if by_engine else self.search(caption, few, where).scores
     if not scores: return 0.,""
-    score = np.mean(scores)/(summed_words([caption], self.pooling) or 1)/question.weight
+    score = np.mean(scores)/(summed_words([caption], self.pooling) or 1)/query.weight
     best_cosines = []
     for row in content_word_rows(caption):
         word = F.normalize(caption.parts.values[[row]], dim=1)
         alone = Encoded(None, Packed(word, [0,1]), [""])
-        best_cosines.append(np.mean(best_scores(Question(alone, pooling="mrsw"))))
+        best_cosines.append(np.mean(best_scores(Query(alone, pooling="mrsw"))))
     return self.presence.probability_of_sentence(caption, score, torch.tensor(best_cosines).float())
 
 # %% ../../nbs/search/06_index.ipynb #ff20c83d
@@ -156,9 +156,9 @@ def _align(model, caption, pooling, own_pooling, row):
 
 # %% ../../nbs/search/06_index.ipynb #5da792db
 @patch
-def _ranked(self:Index, question, top, rerank, reads_pairs, conditions):
-    "The best images of a question with their scores; with `top` 0 all that were compared."
-    pooling = question.pooling
+def _ranked(self:Index, query, top, rerank, reads_pairs, conditions):
+    "The best images of a query with their scores; with `top` 0 all that were compared."
+    pooling = query.pooling
     by_whole = self.layout.ranks_by_whole and not pooling
     used = "mrsw" if reads_pairs or by_whole else one_of(pooling or self.pooling, POOLINGS, f"pooling of {self.backend.place}", True)
     # the engine ranks by MaxSim, which orders images as a sum over words does, and by one vector, whose cosine a model may scale
@@ -167,11 +167,11 @@ def _ranked(self:Index, question, top, rerank, reads_pairs, conditions):
     candidates = max(few, self.candidates if top else self.compared)
     staged = candidates if candidates < len(self) else 0
     limit,with_vectors = (few,True) if top and by_engine else (candidates,False)
-    images = self._propose(question, limit, staged, conditions, with_vectors)
-    def scored(images): return self._by_score(self._read([image.image_id for image in images]), question)
+    images = self._propose(query, limit, staged, conditions, with_vectors)
+    def scored(images): return self._by_score(self._read([image.image_id for image in images]), query)
     if not by_engine: images = scored(images)
     # the best few are compared alone, because the number of images changes the last digits
-    if top: return self._by_score(images[:few], question)[:top]
+    if top: return self._by_score(images[:few], query)[:top]
     if not rerank or not images: return images
     best = scored(images[:rerank])
     shift = best[-1].score - images[0].score - 1 # the others stay below
@@ -200,25 +200,25 @@ def search(self:Index,
                         "sentences)` takes several, and a picture is an Image, a Path, or a picture of Pillow")
     _check_top(top)
     self._refresh()
-    question = as_question(sentence, without, self._captions, pooling, self.pooling)
-    return self._answer(question, top, rerank, where)
+    query = as_query(sentence, without, self._captions, pooling, self.pooling)
+    return self._answer(query, top, rerank, where)
 
 @patch
-def _answer(self:Index, question, top, rerank, where=None):
-    "The hits of a question."
-    self._require_answer(top, question.pooling, rerank)
-    reads_pairs = self.model is not None and self.model.info.is_cross_encoder and not question.pooling
+def _answer(self:Index, query, top, rerank, where=None):
+    "The hits of a query."
+    self._require_answer(top, query.pooling, rerank)
+    reads_pairs = self.model is not None and self.model.info.is_cross_encoder and not query.pooling
     conditions = self._conditions(where)
     is_possible = self.layout is not None and all(conditions.values())
-    images = self._ranked(question, top, rerank, reads_pairs, conditions) if is_possible else []
-    if not images: return Hits([], [], note=self._why_none(question, where, conditions))
+    images = self._ranked(query, top, rerank, reads_pairs, conditions) if is_possible else []
+    if not images: return Hits([], [], note=self._why_none(query, where, conditions))
     known = {image.image_id: image for image in images} if top else {}
     def row(image_id):
         image = known.get(image_id) or self._read([image_id], strict=True)[0]
         return self._encoded([image]),{column: value for column,value in image.payload.items() if column not in RESERVED}
-    find_presence = partial(self._presence_of, question, where) if self.presence and question.has_presence else None
+    find_presence = partial(self._presence_of, query, where) if self.presence and query.has_presence else None
     return Hits([image.image_id for image in images], [image.score for image in images], row,
-                partial(_align, self.model, question.caption, question.pooling, self.pooling), self.presence, question.note(self.model), find_presence)
+                partial(_align, self.model, query.caption, query.pooling, self.pooling), self.presence, query.note(self.model), find_presence)
 
 # %% ../../nbs/search/06_index.ipynb #9041d989
 _MANY = 5000 # Candidates whose best stand for the exact ones, where they do so for ten sentences
@@ -226,7 +226,7 @@ _MANY = 5000 # Candidates whose best stand for the exact ones, where they do so 
 @patch
 def _best(self:Index, captions, top, candidates):
     "Scores of the images that the backend ranks first for each caption; with 0 candidates the exact best."
-    return [[image.score for image in self._propose(Question(captions[[j]]), top, candidates, {})] for j in range(len(captions.parts))]
+    return [[image.score for image in self._propose(Query(captions[[j]]), top, candidates, {})] for j in range(len(captions.parts))]
 
 def _found(exact, scores):
     "Fraction of the answers that are as good as the last exact one; so a copy counts as found by the other."
@@ -256,24 +256,24 @@ def recall(self:Index,
     return _found(self._best(captions, top, 0), self._best(captions, top, max(top, candidates or self.candidates)))
 
 # %% ../../nbs/search/06_index.ipynb #516b5f1d
-def _ask_in_memory(model, images, captions, questions, top, pooling, rerank, presence):
-    "Hits of each question among encoded images."
+def _ask_in_memory(model, images, captions, queries, top, pooling, rerank, presence):
+    "Hits of each query among encoded images."
     options = {"pooling": pooling, **({"rerank": rerank} if rerank else {})}
     sim = model.similarity(images, captions, **options).cpu()
     knows_presence = not (model.info.is_cross_encoder or model.info.not_indexed)
     row_of = {name: row for row,name in enumerate(images.names)}
     def row(image_id): return images[row_of[image_id]],{}
-    def find_presence(question):
+    def find_presence(query):
         known = presence()
-        return known and known.probability_among(model, images, question.caption, question.weight)
+        return known and known.probability_among(model, images, query.caption, query.weight)
     hits = []
-    for j,question in enumerate(questions):
+    for j,query in enumerate(queries):
         scores = sim[:,j]
-        if question.unwanted is not None: scores = scores - model.similarity(images, question.unwanted, **options)[:,0].cpu()
+        if query.unwanted is not None: scores = scores - model.similarity(images, query.unwanted, **options)[:,0].cpu()
         best = ranking(scores[None], top or None)[0].tolist()
         hits.append(Hits([images.names[i] for i in best], scores[best].tolist(), row,
-                         partial(_align, model, question.caption, pooling, model.pooling), Presence.from_model(model), question.note(model),
-                         partial(find_presence, question) if knows_presence and question.has_presence else None))
+                         partial(_align, model, query.caption, pooling, model.pooling), Presence.from_model(model), query.note(model),
+                         partial(find_presence, query) if knows_presence and query.has_presence else None))
     return hits
 
 def ask(
@@ -307,14 +307,14 @@ def ask(
         if not isinstance(images, Encoded): images = model.encode_images(images)
         encode,own_pooling = partial(encode_asked, model),model.pooling
     without = [encode(each) for each in as_list(without)] # once for all sentences
-    def question(asked): return as_question(asked, without, encode, pooling, own_pooling)
+    def query(asked): return as_query(asked, without, encode, pooling, own_pooling)
     if is_one:
-        questions = [question(sentences)]
-        captions = questions[0].caption
+        queries = [query(sentences)]
+        captions = queries[0].caption
     else:
         captions = encode(sentences)
-        questions = [question(captions[[j]]) for j in range(len(captions))]
-    if isinstance(images, Index): hits = [images._answer(each, top, rerank) for each in questions]
-    else: hits = _ask_in_memory(model, images, captions, questions, top, pooling, rerank, presence or partial(Presence.from_model, model))
+        queries = [query(captions[[j]]) for j in range(len(captions))]
+    if isinstance(images, Index): hits = [images._answer(each, top, rerank) for each in queries]
+    else: hits = _ask_in_memory(model, images, captions, queries, top, pooling, rerank, presence or partial(Presence.from_model, model))
     about = {**(about or {}), **({"pooling": pooling} if pooling else {})}
     return Answers(list(captions.names), hits, captions, images, model, about, note)

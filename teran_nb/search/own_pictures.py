@@ -33,7 +33,7 @@ def prepare_own(
     pictures:str|Path="example", # Folder of pictures; `photos`: the open photographs of this library; `example` draws some
     extractor:str="", # What finds the regions, such as `windows`, as in `build_extractor`; empty: the one of the models' training
     settings:dict|None=None, # Settings of that extractor, such as `{"size": 352}`
-    output:str|Path="", # Folder for regions and vectors; empty: a folder in `home()`
+    output:str|Path="", # Folder for regions and vectors; empty: a folder in `cache_home()`
     device:str="auto", # `auto`, `cpu` or `cuda`
     show_progress_bar:bool=True, # Whether to show progress
 ) -> Prepared: # Shows itself as a table

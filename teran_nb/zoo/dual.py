@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor
 
 from ..core.packed import Packed
-from ..core.files import digest, home, project_path, user_path
+from ..core.files import digest, cache_home, project_path, user_path
 from ..core.config import Positive, configuration, one_of, override, warn
 from ..core.processes import pick_device
 from ..core.show import progress
@@ -143,7 +143,7 @@ def from_pretrained(cls:DualEncoder,
     device:str="auto", # `auto`, `cpu` or `cuda`
     dtype:str="fp32", # `fp32`, `bf16` or `fp16`
     boxes:Callable|str|Path|None=None, # As in `DualEncoder`, or the Hugging Face name or folder of a `Detector`
-    cache_folder:str|Path|None="auto", # Folder of encoded collections; `auto`: in `home()`; None: they are not stored
+    cache_folder:str|Path|None="auto", # Folder of encoded collections; `auto`: in `cache_home()`; None: they are not stored
     **settings, # Fields of `DualConfig`, such as `dense`, `words`, `regions` and `ranking_head`
 ) -> DualEncoder:
     "Open a pretrained dual encoder from a folder, the cache or the hub."
@@ -153,7 +153,7 @@ def from_pretrained(cls:DualEncoder,
     if isinstance(boxes, (str,Path)): boxes = Detector(str(boxes), device=pick_device(device).type)
     family = family_of(str(path if path.is_dir() else name), pick_device(device), precision)
     model = cls(family, config, path.name if path.is_dir() else str(name), boxes)
-    if cache_folder: model.cache_folder = home()/"encoded" if cache_folder == "auto" else user_path(cache_folder)
+    if cache_folder: model.cache_folder = cache_home()/"encoded" if cache_folder == "auto" else user_path(cache_folder)
     return model
 
 # %% ../../nbs/zoo/11_dual.ipynb #6f55a939

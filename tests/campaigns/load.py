@@ -204,7 +204,7 @@ def on_small_disk(table, root, full):
 
 def no_home(root):
     "Without HOME: a sentence, or the folder of the user."
-    code = "from teran_nb.core.files import home; print(home())"
+    code = "from teran_nb.core.files import cache_home; print(cache_home())"
     env = {k: v for k, v in os.environ.items() if k not in ("HOME", "TERAN_NB_HOME")}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     return ("right", "") if not done.returncode else ("clear error" if "set TERAN_NB_HOME" in done.stderr else "raw", done.stderr[-300:])
