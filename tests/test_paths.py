@@ -15,7 +15,7 @@ from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features
 from teran_nb.data.pictures import read_picture
 from teran_nb.model.network import Network
-from teran_nb.photos.fine_tuning import LearningBackbone, load_backbone
+from teran_nb.photos.fine_tuning import TrainableBackbone
 from teran_nb.photos.vision import TINY_VISION, Backbone, save_random_vision
 from teran_nb.zoo.dual import DualEncoder
 from teran_nb.zoo.small_models import toy_folder
@@ -61,8 +61,8 @@ def test_single_files(at_home):
 
 def test_a_vision_model(at_home):
     save_random_vision(at_home / "vit", ViTConfig(**TINY_VISION))
-    LearningBackbone(Backbone("~/vit")).save("~/learning")
-    assert load_backbone("~/learning").backbone.name == "learning" and not list(Path.cwd().glob("~*"))
+    TrainableBackbone(Backbone("~/vit")).save("~/learning")
+    assert TrainableBackbone.load("~/learning").backbone.name == "learning" and not list(Path.cwd().glob("~*"))
     assert Backbone("~/vit").name == Backbone(str(at_home / "vit")).name # which a feature store keeps
 
 

@@ -31,7 +31,7 @@ from ..data.collection import Collection, Images, Sentences, as_images, as_sente
 from ..data.words import STOP_WORDS, split_words, stop_words
 from ..photos.extractors import Extractor
 from ..photos.extraction import rebuild_extractor
-from ..photos.fine_tuning import LearningBackbone
+from ..photos.fine_tuning import TrainableBackbone
 from .alignment import POOLINGS, masked_mean
 from .encoded import CaptionWords, Encoded
 from .encoder import Encoder, EncoderInfo, require_options
@@ -107,7 +107,7 @@ class Network(nn.Module, Encoder, ModelHubMixin,
     def __init__(self,
         config:NetworkConfig, # Everything about the network
         text:TextEncoder, # Text encoder, with its tokenizer
-        vision:LearningBackbone|None=None, # Makes region features from pictures and learns too; None where features are given
+        vision:TrainableBackbone|None=None, # Makes region features from pictures and learns too; None where features are given
     ):
         super().__init__()
         self.config = config
@@ -141,7 +141,7 @@ class Network(nn.Module, Encoder, ModelHubMixin,
 def build(cls:Network,
     config:NetworkConfig, # Everything about the network
     texts:Sequence[str]=(), # Training captions, where the text encoder learns its vocabulary from them
-    vision:LearningBackbone|None=None, # Vision model that learns with it, for `regions.thaw`
+    vision:TrainableBackbone|None=None, # Vision model that learns with it, for `regions.thaw`
 ) -> Network: # With fresh or pretrained weights
     "A new network, with its text encoder."
     network = cls(config, text_encoder(config.text, texts), vision)

@@ -29,7 +29,7 @@ from ..core.hub import load_from_hub
 from ..data.collection import Collection
 from ..data.provenance import open_provenance, save_provenance
 from ..photos.efficientnet import EfficientNet
-from ..photos.fine_tuning import LearningBackbone, load_backbone
+from ..photos.fine_tuning import TrainableBackbone
 from .encoded import Encoded
 from .encoder import Encoder
 from .text import load_text, save_text, text_encoder
@@ -106,7 +106,7 @@ def load(cls:Network, folder:str|Path, device:str|torch.device="cpu") -> Network
     weights = load_tensors(folder/"model.safetensors", "copy the model again")
     text = text_encoder(config.text) if _from_wheel(config) else None
     if text is not None: weights |= {f"text.{name}": weight for name,weight in text.state_dict().items()}
-    def vision_part(): return [load_backbone(folder/"vision", config.regions.thaw)] if config.regions.thaw else []
+    def vision_part(): return [TrainableBackbone.load(folder/"vision", config.regions.thaw)] if config.regions.thaw else []
     def build(vision):
         own_text = deepcopy(text) if text is not None else load_text(config.text, folder/"text")
         return cls(config, own_text, *vision)
@@ -135,7 +135,7 @@ def load(cls:Network, folder:str|Path, device:str|torch.device="cpu") -> Network
 def begin(cls:Network,
     config:NetworkConfig, # Configuration of the new model
     folder:str|Path, # A trained model's, or that of its run
-    vision:LearningBackbone|None=None, # Vision model that learns with it, for `regions.thaw`
+    vision:TrainableBackbone|None=None, # Vision model that learns with it, for `regions.thaw`
 ) -> Network: # With the weights that both have
     "A new model that begins with what another has learned."
     other = cls.load(folder)

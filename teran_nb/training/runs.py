@@ -26,7 +26,7 @@ from ..core.show import LOG_SECONDS, MarkdownRepr, log_line, still_running
 from ..data.collection import Collection
 from ..data.provenance import provenance, save_provenance
 from ..photos.extractors import extract_picture
-from ..photos.fine_tuning import learning_backbone
+from ..photos.fine_tuning import TrainableBackbone
 from ..model.encoder import Encoder
 from ..model.network import Network
 from ..model.presence import fit_presence
@@ -256,7 +256,7 @@ def _starting_model(recipe, data, folder, resume):
     # a resumed run has a vocabulary of its own; without a checkpoint, its model is that of a killed first epoch
     if begins and resume and (folder/"model").is_dir(): begins = folder
     thaw = network.regions.thaw
-    vision = learning_backbone(data.train.features, thaw) if thaw else None
+    vision = TrainableBackbone.of_store(data.train.features, thaw) if thaw else None
     if not begins: return Network.build(network, data.train.captions.texts, vision)
     uniter = uniter_config(begins)
     if uniter is None: return Network.begin(network, begins, vision)

@@ -17,7 +17,7 @@ from teran_nb.model.text import TextConfig, text_encoder
 from teran_nb.photos.detectors import Detector
 from teran_nb.photos.duplicates import find_duplicates
 from teran_nb.photos.prepare import Sources, prepare
-from teran_nb.photos.fine_tuning import LearningBackbone, load_backbone
+from teran_nb.photos.fine_tuning import TrainableBackbone
 from teran_nb.photos.vision import Backbone
 from teran_nb.zoo.dual import DualEncoder
 from teran_nb.zoo.small_models import ScratchConfig, small_clip
@@ -55,11 +55,11 @@ def read_vision(folder):
 def make_learning(folder):
     with tempfile.TemporaryDirectory() as source:
         make_vision(Path(source))
-        LearningBackbone(Backbone(f"{source}/vit")).save(folder / "vision")
+        TrainableBackbone(Backbone(f"{source}/vit")).save(folder / "vision")
 
 
 def read_learning(folder):
-    network = load_backbone(folder / "vision")
+    network = TrainableBackbone.load(folder / "vision")
     return network(network.read([picture()]), torch.tensor([[[0.0, 0, 1, 1]]]))
 
 
