@@ -229,6 +229,7 @@ def _make_settings(self:Explorer):
     self.model = self._menu("Model", list(finder.models), finder.shown[0], choose_models)
     self.compared = self._menu("Compare with", [("—",""),*((name,name) for name in finder.models)], "", choose_models)
     self.pooling = self._menu("Pooling", poolings, "", lambda pooling: finder.choose(pooling=pooling))
+    self.pooling.tooltip = "How the cosines of words and regions become the score"
     self.split = self._menu("Split", finder.splits, finder.split, lambda split: finder.choose(split=split),
                             flex="0 1 140px", min_width="120px")
     self.min_cosine = self._on_change(W.FloatSlider(

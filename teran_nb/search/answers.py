@@ -186,9 +186,9 @@ class Hits(MarkdownRepr):
     @property
     def verdict(self) -> str: # In words, "perhaps" from a third on; empty where something probably shows it
         if self.present is None or self.present >= .5: return ""
-        least = f", and “{self.missing}” is shown least" if self.missing else ""
+        least = f", least of all “{self.missing}”" if self.missing else ""
         sure = "Probably" if self.present < 1/3 else "Perhaps"
-        return f"{sure} nothing here shows this: {100*self.present:.0f} % that something does{least}."
+        return f"{sure} nothing here shows this ({100*self.present:.0f} % that something does){least}."
     @property
     def remarks(self) -> list[str]: # The verdict and the note, where there are any
         return [text for text in (self.verdict,self.note) if text]

@@ -70,7 +70,7 @@ def encode_or_index(
     folder:str|Path, # Where encoded images are kept
     index:str="auto", # `always`, `never`, or `auto`: if vectors take more than `memory` and the model allows an index
     memory:float=4, # GB that the vectors of a model may take without an index
-    show_progress_bar:bool=False, # Whether to show progress
+    show_progress_bar:bool=True, # Whether to show progress
 ) -> dict[str,Encoded|Index]: # By name of the model: vectors in memory, or an index on disk
     "The images of a collection as each model encodes them."
     one_of(index, ("auto","always","never"), "use of an index")
