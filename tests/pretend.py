@@ -85,7 +85,7 @@ def device():
         made = accelerator(*args, cpu=True, **kwargs)
         for state in (PartialState,AcceleratorState): state._shared_state["device"] = GPU
         return made
-    def cache_home(x): return tree_map(lambda t: t.detach().cpu() if isinstance(t, Pretended) else t, x) # a real GPU's tensors save themselves
+    def home(x): return tree_map(lambda t: t.detach().cpu() if isinstance(t, Pretended) else t, x) # a real GPU's tensors save themselves
     torch.__future__.set_swap_module_params_on_conversion(True)
     chosen = [patch(f"teran_nb.training.{module}.pick_device", lambda *name: GPU) for module in ("learner","runs","parameters")]
     with (chosen[0], chosen[1], chosen[2], patch("accelerate.Accelerator", moved), patch("torch.inference_mode", torch.no_grad),
