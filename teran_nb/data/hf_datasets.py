@@ -16,7 +16,7 @@ from huggingface_hub.constants import HF_HOME
 from PIL import Image
 
 from ..core.config import LeftOut, import_extra
-from ..core.files import atomic, digest, cache_home, reading, require_file
+from ..core.files import atomic, cache_home, digest, reading, require_file
 from .captions import image_name, split_name
 from .pictures import open_image, path_within, upright
 from .collection import Collection

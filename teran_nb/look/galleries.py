@@ -293,7 +293,7 @@ def best_regions(
     if isinstance(images, Index):
         vector = vector.cpu().float()
         hits = images.search(Encoded(None, Packed(vector[None], [0,1]), [""]), k, pooling="mrsw")
-        return [_best_match(hit.encoded, vector) for hit in hits]
+        return [_best_match(hit.encoded, vector) for hit in hits if len(hit.encoded.parts.values)]
     parts = images.parts
     if parts.dim != len(vector):
         raise ValueError(f"regions have {parts.dim} dimensions, the word {len(vector)}; encode both with the same model")

@@ -18,7 +18,7 @@ from rapidfuzz.distance import LCSseq
 from rapidfuzz.process import cdist
 
 from ..core.config import one_of, warn
-from ..core.files import atomic, digest, cache_home, project_path, reading, require_file, require_space, user_path
+from ..core.files import atomic, cache_home, digest, project_path, reading, require_file, require_space, user_path
 from ..core.show import MarkdownRepr, markdown_table, progress
 from ..data.captions import Captions
 from ..data.collection import Collection

@@ -25,7 +25,7 @@ from typing_extensions import TypedDict
 
 from ..core.config import checked, warn
 from ..core.show import MarkdownRepr, markdown_table, progress
-from ..core.files import atomic, digest, cache_home, read_json_lines, reading, require_archive, user_path
+from ..core.files import atomic, cache_home, digest, read_json_lines, reading, require_archive, user_path
 from ..data.captions import Captions
 
 # %% ../../nbs/measure/01_spice.ipynb #81a4ba65

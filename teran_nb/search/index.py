@@ -36,10 +36,9 @@ def _check_top(top):
     if top < 0: raise ValueError(f"top={top} is no number of images; give 10, or 0 for all that are compared")
 
 @patch
-def _require_answer(self:Index, top, pooling, rerank):
+def _require_answer(self:Index, reads_pairs, top, pooling, rerank):
     "Refuse a search that the model cannot answer (ValueError)."
     model = self.model
-    reads_pairs = model is not None and model.info.is_cross_encoder and not pooling
     require_rerank(EncoderInfo() if model is None else model.info, rerank, pooling, indexed=True)
     if pooling: one_of(pooling, POOLINGS, "pooling")
     if reads_pairs and not top and not rerank:
@@ -206,8 +205,8 @@ def search(self:Index,
 @patch
 def _answer(self:Index, query, top, rerank, where=None):
     "The hits of a query."
-    self._require_answer(top, query.pooling, rerank)
     reads_pairs = self.model is not None and self.model.info.is_cross_encoder and not query.pooling
+    self._require_answer(reads_pairs, top, query.pooling, rerank)
     conditions = self._conditions(where)
     is_possible = self.layout is not None and all(conditions.values())
     images = self._ranked(query, top, rerank, reads_pairs, conditions) if is_possible else []

@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor
 
 from ..core.packed import Packed
-from ..core.files import digest, cache_home, project_path, user_path
+from ..core.files import cache_home, digest, project_path, user_path
 from ..core.config import Positive, configuration, one_of, override, warn
 from ..core.processes import pick_device
 from ..core.show import progress
