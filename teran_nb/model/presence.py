@@ -9,6 +9,7 @@ __all__ = ['content_word_rows', 'best_count', 'best_mean', 'summed_words', 'Pres
 import math, re, warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 import torch.nn.functional as F
@@ -203,6 +204,7 @@ class _LeaveOut:
 
 # %% ../../nbs/model/15_presence.ipynb #e072857d
 _THINGS = 120 # Most things that a fit takes out
+_FEWEST = 8 # Things without which nothing is fitted
 _FITTED = 2048 # Most images of a fit
 
 def fit_presence(
@@ -224,11 +226,10 @@ def fit_presence(
     if not len(captions): return None
     asked = _LeaveOut(model, images, texts, captions, owners)
     things = [text for text,named_by in asked.sentences_of.items() if len(named_by) > 1]
-    samples = []
-    for k in torch.randperm(len(things), generator=g)[:_THINGS].tolist(): samples += asked.samples_without(things[k], g)
-    if len(samples) < 10: return None
-    numbers,cosines,is_shown = map(torch.cat, zip(*samples))
-    weights = _logistic(numbers, torch.tensor([0,1]*len(samples)))
+    samples = [list(asked.samples_without(things[k], g)) for k in torch.randperm(len(things), generator=g)[:_THINGS].tolist()]
+    if sum(map(bool, samples)) < _FEWEST: return None
+    numbers,cosines,is_shown = map(torch.cat, zip(*chain.from_iterable(samples)))
+    weights = _logistic(numbers, torch.tensor([0,1]*(len(numbers)//2)))
     word_coefficients = _logistic(cosines[:,None], is_shown)
     expected = _ridge(asked.features, best_mean(asked.cosines))
     return Presence(weights, word_coefficients, tuple(expected.tolist()))
