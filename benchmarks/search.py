@@ -11,9 +11,13 @@ Images and sentences:
 
 Recall is against the exact answer over the stored vectors; an image whose exact score is that of the first or of the tenth, to 2e-6, is as right as
 that one. A time is that of one call of `Index.search` with one encoded sentence, to its ten hits; every sentence was asked once before, so the files
-that it needs were read. `--growth` prints the candidates of the first stage alone that hold 90, 95 and 99 % of the exact ten.
+that it needs were read. With `--keep-index` an index of an earlier run is measured again, and its time to build stays that of the run that made it.
+`--growth` prints the candidates of the first stage alone that hold 90, 95 and 99 % of the exact ten.
+
+`--centroids PYTHON` and `--tachiom PYTHON` measure `other_indexes.py` beside ours, each by a Python that has it. They know no cosine of whole vectors,
+so their recall is against the exact answer of the alignment alone.
 """
-import argparse, shutil, sys, tempfile, time, warnings
+import argparse, os, re, shutil, subprocess, sys, tempfile, time, warnings
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -27,6 +31,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import described_scenes, machine, rss
+from other_indexes import INDEXES
 from teran_nb.core.files import atomic, digest, read_json, write_json
 from teran_nb.core.packed import Packed
 from teran_nb.core.show import markdown_table, progress
@@ -198,6 +203,22 @@ def timed_search(index, sentences):
         names.append(hits.ids)
     return names,wall,cpu
 
+def beside(name, python, images, exact, sentences, folder):
+    "Rows of an index of `other_indexes.py`."
+    folder.mkdir()
+    for part,packed in (("regions",images.parts),("words",sentences.weighted_parts)):
+        np.save(folder/f"{part}.npy", packed.values.numpy().astype(np.float16 if part == "regions" else np.float32))
+        np.save(folder/f"{part} of.npy", packed.lengths.numpy())
+    environment = {k: v for k,v in os.environ.items() if k != "PYTHONPATH"}
+    subprocess.run([python,ROOT/"benchmarks/other_indexes.py",folder,name], check=True, env=environment, stdout=sys.stderr)
+    result = read_json(folder/"found.json")
+    shutil.rmtree(folder)
+    rows = []
+    for what,found in result["found"].items():
+        names = [[f"im{i}" for i in some] for some in found["rows"]]
+        rows.append(row(len(images), what, exact, (names,found["wall"],found["cpu"]), result["build"], result["bytes"]) | {"resident MB": result["resident"]})
+    return rows
+
 HEADER = ["images","search","R@1 %","R@10 %","wall ms","95 %","CPU ms","95 %","build min","kB an image on disk","resident MB"]
 
 def row(images, what, exact, found, build, size):
@@ -217,6 +238,18 @@ def bytes_of(folder):
     "What a folder takes on the disk; the engine's files are partly holes."
     return sum(512*p.stat().st_blocks for p in Path(folder).rglob("*"))
 
+def build(model, images, learning, folder):
+    "Fill an index, whose seconds are kept beside it; one that is there chooses its number of candidates anew."
+    built = folder.with_suffix(".json")
+    index = Index(model, folder)
+    if not built.is_file():
+        start = time.perf_counter()
+        index.add(images, sentences=learning, batch_size=512, show_progress_bar=True)
+        write_json(built, time.perf_counter() - start)
+    elif index.layout.is_learned: index._measure()
+    index.close()
+    return Index(model, folder),read_json(built)
+
 def measure(model, images, captions, owner, args, folder):
     "One size: exact in memory, then an index in a folder with the measured and with other numbers of candidates."
     n = len(images)
@@ -233,19 +266,19 @@ def measure(model, images, captions, owner, args, folder):
         size = 2*images.parts.dim*len(images.parts.values)
         rows.append(row(n, "exact, in memory", exact, timed_search(memory, sentences[:20]), 0, size))
         del memory
-    start = time.perf_counter()
-    index = Index(model, folder)
-    index.add(images, sentences=learning, batch_size=512, show_progress_bar=True)
-    build = time.perf_counter() - start
-    index.close()
-    index = Index(model, folder)
+    place = Path(args.keep_index or folder)/str(n)
+    index,seconds = build(model, images, learning, place)
     for candidates in (0,*args.candidates):
         index.candidates = candidates
         what = f"two stages, {index.candidates:,} candidates{'' if candidates else ', measured'}"
-        rows.append(row(n, what, exact, timed_search(index, sentences), build, bytes_of(folder)))
+        rows.append(row(n, what, exact, timed_search(index, sentences), seconds, bytes_of(place)))
     index.close()
-    if args.keep_index: shutil.move(folder, args.keep_index)
-    else: shutil.rmtree(folder)
+    if not args.keep_index: shutil.rmtree(place)
+    others = {name: getattr(args, name) for name in INDEXES if getattr(args, name)}
+    if others:
+        parts,words = as_encoded(images.parts),as_encoded(sentences.weighted_parts, "sentence")
+        aligned = exact_best(Encoder(), parts, words)
+        for name,python in others.items(): rows += beside(name, python, parts, aligned, words, folder/"other")
     return rows
 
 def growth(model, images, captions, args):
@@ -278,11 +311,11 @@ RECALLS = (0,50,80,85,90,95,98,99,99.5,100) # Ticks of a scale that gives the la
 
 def show_recall(rows, ax):
     "Recall of the exact ten against CPU milliseconds, with the number of candidates at each point."
-    for way,colour,marker in zip(("exact","two stages"), COLOURS, "os"):
+    for way,colour,marker in zip(("exact","two stages",*INDEXES), COLOURS, "os^v"):
         own = sorted((row["CPU ms"],row["R@10 %"],row["search"]) for row in rows if row["search"].startswith(way))
-        ax.plot([ms for ms,*_ in own], [recall for _,recall,_ in own], lw=1, color=colour, marker=marker, markersize=6, markerfacecolor="none", label=way)
+        if own: ax.plot([ms for ms,*_ in own], [recall for _,recall,_ in own], lw=1, color=colour, marker=marker, markersize=6, markerfacecolor="none", label=way)
         for k,(ms,recall,what) in enumerate(own): # below and above in turn, since neighbours may lie on each other
-            if way != "exact": ax.annotate(what.split()[2], (ms,recall), (6,4 if k % 2 else -9), textcoords="offset points", fontsize=8)
+            if way != "exact": ax.annotate(re.search(r"\d[\d,]*", what)[0], (ms,recall), (6,4 if k % 2 else -9), textcoords="offset points", fontsize=8)
     least = min(row["R@10 %"] for row in rows)
     def stretch(recall): return -np.log10(np.maximum(100.5 - recall, .01))
     ax.set_yscale("function", functions=(stretch, lambda y: 100.5 - 10**-y))
@@ -324,8 +357,9 @@ def arguments():
     p.add_argument("--candidates", type=int, nargs="*", default=[50,200,800], help="beside the measured number")
     p.add_argument("--growth", action="store_true", help="print the candidates of the first stage alone too")
     p.add_argument("--json", default="", help="file for the rows, where those of other sizes stay; a figure of them stands beside it")
+    for name in INDEXES: p.add_argument(f"--{name}", default="", metavar="PYTHON", help=f"measures the index `{name}` too")
     p.add_argument("--keep", default="runs/benchmark-vectors", help="folder where encoded images are kept")
-    p.add_argument("--keep-index", default="", help="folder where the last index is left, for `benchmarks/explore.py`")
+    p.add_argument("--keep-index", default="", help="folder of the indexes, which stay there and are opened again")
     p.add_argument("--workers", type=int, default=2, help="processes that draw scenes")
     p.add_argument("--regions", type=int, default=35, help="of synthetic images")
     p.add_argument("--seed", type=int, default=0)
@@ -354,7 +388,7 @@ def main():
     for n in args.sizes or [len(images)]:
         if args.growth: growth(model, images[:n], captions, args)
         with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-            rows += measure(model, images[:n], captions, None if owner is None else owner[:n], args, Path(folder)/"index")
+            rows += measure(model, images[:n], captions, None if owner is None else owner[:n], args, Path(folder))
         print(markdown_table(HEADER, [[f"{v:,}" if isinstance(v, int) else str(v) for v in r.values()] for r in rows]) + "\n", flush=True)
         if args.json: write_json(args.json, {"machine": machine(), "rows": sorted([*other_sizes(args.json, rows), *rows], key=lambda r: r["images"])})
     if args.json: draw(args.json)

@@ -157,16 +157,16 @@ class _LeaveOut:
         self.cosines = _word_cosines(images, captions)
         self.mentions = [set(re.findall(r"\w+", " ".join(of_image).casefold())) for of_image in texts]
         self.owners = owners # which images have each sentence
-        judged = [content_word_rows(captions[j]) for j in range(len(captions))]
+        content = [content_word_rows(captions[j]) for j in range(len(captions))]
         self.words = []
         self.sentences_of = {} # that hold each different word
         vectors = []
-        for j,words in enumerate(judged):
+        for j,words in enumerate(content):
             self.words += words.values()
             for text in words.values(): self.sentences_of.setdefault(text, {})[j] = True
             vectors.append(captions.parts[j][list(words)].float())
-        self.offsets = torch.tensor([0,*map(len, judged)]).cumsum(0) # word of each sentence
-        self.sentence_of = torch.repeat_interleave(torch.arange(len(judged)), self.offsets.diff()) # of each word
+        self.offsets = torch.tensor([0,*map(len, content)]).cumsum(0) # word of each sentence
+        self.sentence_of = torch.repeat_interleave(torch.arange(len(content)), self.offsets.diff()) # of each word
         vectors = F.normalize(torch.cat(vectors), dim=1)
         self.features = _random_features(vectors)
         self.row_of = {text: row for row,text in enumerate(self.sentences_of)} # of each different word, in `means`

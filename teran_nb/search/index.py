@@ -162,7 +162,7 @@ def _ranked(self:Index, query, top, rerank, reads_pairs, conditions):
     used = "mrsw" if reads_pairs or by_whole else one_of(pooling or self.pooling, POOLINGS, f"pooling of {self.backend.place}", True)
     # the engine ranks by MaxSim, which orders images as a sum over words does, and by one vector, whose cosine a model may scale
     by_engine = top > 0 if by_whole else POOLINGS[used].sum_over == ("words",)
-    few = max(top, rerank) if reads_pairs else top + 8 # some more, because the engine's rounding may change their order
+    few = max(top, rerank) if reads_pairs else top + 4 # some more, because the engine's rounding may change their order
     candidates = max(few, self.candidates if top else self.compared)
     staged = candidates if candidates < len(self) else 0
     limit,with_vectors = (few,True) if top and by_engine else (candidates,False)

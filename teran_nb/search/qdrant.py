@@ -99,7 +99,7 @@ def _query_for(self:QdrantBackend, request:Request) -> Any:
     conditions = {"filter": self._filter_for(request.conditions)}
     compared = by_graph = conditions if self.is_imitation else {**conditions, "params": self.types.SearchParams(exact=True)}
     if staged and not self.is_imitation: # only to propose: among few candidates the graph would miss some
-        by_graph = {**conditions, "params": self.types.SearchParams(hnsw_ef=max(_SEARCH_WIDTH, 2*staged))}
+        by_graph = {**conditions, "params": self.types.SearchParams(hnsw_ef=max(_SEARCH_WIDTH, staged))}
     def stage(vector, field, prefetches, how=compared): # one more ranking, whose score the formula reads
         return self.types.Prefetch(**self._nearest(vector, field, prefetches), limit=staged or max(1, self.count()), **how)
     answer = {"limit": request.limit, **compared, "with_payload": request.with_vectors or ["image"],
