@@ -387,7 +387,8 @@ def main():
     rows = []
     for n in args.sizes or [len(images)]:
         if args.growth: growth(model, images[:n], captions, args)
-        with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        Path(args.keep).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=args.keep) as folder:
             rows += measure(model, images[:n], captions, None if owner is None else owner[:n], args, Path(folder))
         print(markdown_table(HEADER, [[f"{v:,}" if isinstance(v, int) else str(v) for v in r.values()] for r in rows]) + "\n", flush=True)
         if args.json: write_json(args.json, {"machine": machine(), "rows": sorted([*other_sizes(args.json, rows), *rows], key=lambda r: r["images"])})
