@@ -123,6 +123,7 @@ class Alignment:
     scored:Tensor|None = None # What is pooled: cosines of each piece times its weight, `(regions, pieces)`; None: `cosines`
     word_of:Sequence[int] = () # For each piece the index of its word, -1 for none; empty where every piece is a word
     self_cosines:tuple[Tensor,...] = () # Cosines among the regions and among the pieces, which some poolings take
+    weights:Tensor|None = None # How much each word counts in the score, `(words,)`; None: all alike
     known:list[bool]|None = None # Whether each word was seen in training; None where that is not known
     model_note:str = "" # What a reader should know of the model, such as that it does not rank by these cosines
     warning:str = "" # Why the cosines may mean little: picture or words unlike those of the training; else empty
@@ -193,8 +194,9 @@ def best(self:Alignment,
 # %% ../../nbs/model/02_encoded.ipynb #bc76317c
 @patch
 def _repr_markdown_(self:Alignment):
-    "One row a word: its best region, the cosine, the box."
+    "One row a word: its best region, the cosine, its weight where words have one, the box."
     header = ["word","region","cosine"]
+    if self.weights is not None: header.append("weight")
     if self.boxes is not None: header.append("box")
     if not len(self.cosines):
         dashes = ["-"]*(len(header)-1)
@@ -203,6 +205,7 @@ def _repr_markdown_(self:Alignment):
     for j in range(len(self.words)):
         match = self.best(j)
         row = [self.labels[j], match.region, f"{match.cosine:.2f}"]
+        if self.weights is not None: row.append(f"{self.weights[j]:.2f}")
         if match.box: row.append(", ".join(f"{v:.0f}" for v in match.box))
         rows.append(row)
     return markdown_table(header, rows)
@@ -278,10 +281,12 @@ def of(cls:Alignment,
     cosines = piece_cosines @ (belongs / belongs.sum(0).clamp(min=1)).float()
     read_words = belongs.any(0).nonzero().ravel().tolist() # words that have a piece; the others were cut off
     column_of = {word: j for j,word in enumerate(read_words)}
+    word_weights = None
     if caption.weights is not None:
         weights = caption.weights[0][:,0].float().cpu()
         piece_cosines = piece_cosines*weights
         among_pieces = among_pieces*weights[:,None]*weights
+        word_weights = (weights @ belongs.float())[read_words]
     name = image.names[0] if len(image.names) else ""
     return cls(
         words=[words.texts[j] for j in read_words],
@@ -292,7 +297,7 @@ def of(cls:Alignment,
         caption=caption.names[0] if len(caption.names) else "",
         image=image.images[0] if len(image.images) else Image(name),
         pooling=pooling, scored=piece_cosines, word_of=[column_of.get(int(word), -1) for word in word_of],
-        self_cosines=(among_regions,among_pieces), model_note=model_note)
+        self_cosines=(among_regions,among_pieces), weights=word_weights, model_note=model_note)
 
 # %% ../../nbs/model/02_encoded.ipynb #e104bafc
 @patch
