@@ -23,7 +23,7 @@ from .backends import Layout, Request, StoredImage
 
 # %% ../../nbs/search/02_qdrant.ipynb #db2d5a32
 GRAPH = dict(m=32, ef_construct=128) # HNSW over `first`
-_SEARCH_WIDTH = 128 # Points that a search in the graph keeps, at least
+_WIDE = 1024 # Points that a search in the graph keeps, six for each candidate; beyond, two for each
 
 class QdrantBackend:
     "Points, filters and queries of Qdrant."
@@ -99,7 +99,8 @@ def _query_for(self:QdrantBackend, request:Request) -> Any:
     conditions = {"filter": self._filter_for(request.conditions)}
     compared = by_graph = conditions if self.is_imitation else {**conditions, "params": self.types.SearchParams(exact=True)}
     if staged and not self.is_imitation: # only to propose: among few candidates the graph would miss some
-        by_graph = {**conditions, "params": self.types.SearchParams(hnsw_ef=max(_SEARCH_WIDTH, staged))}
+        width = max(2*staged, min(6*staged, _WIDE)) # a wider search costs less than more candidates
+        by_graph = {**conditions, "params": self.types.SearchParams(hnsw_ef=width)}
     def stage(vector, field, prefetches, how=compared): # one more ranking, whose score the formula reads
         return self.types.Prefetch(**self._nearest(vector, field, prefetches), limit=staged or max(1, self.count()), **how)
     answer = {"limit": request.limit, **compared, "with_payload": request.with_vectors or ["image"],
