@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from teran_nb.core.show import markdown_table
 from teran_nb.scenes.grammar import NAMES, plural
+from teran_nb.model import presence as presence_page
 from teran_nb.model.network import untrained_model
 from teran_nb.search.index import Index
 from teran_nb.model.presence import Presence, _word_cosines, best_mean, fit_presence, content_word_rows, summed_words
@@ -142,6 +143,7 @@ def main():
     if args.quick:
         data,args.sentences = load_data("scenes:quick").val,3
         model = untrained_model(data, data.captions.texts)
+        presence_page._FEWEST = 1 # to whose words few things are unrelated
     else:
         model = load_model(args.model)
         data = load_data(args.data).split(args.split)
