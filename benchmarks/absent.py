@@ -143,7 +143,7 @@ def main():
     if args.quick:
         data,args.sentences = load_data("scenes:quick").val,3
         model = untrained_model(data, data.captions.texts)
-        presence_page._FEWEST = 1 # to whose words few things are unrelated
+        presence_page._FEWEST = 1 # nearly all words of an untrained model are related, so few things can be taken out
     else:
         model = load_model(args.model)
         data = load_data(args.data).split(args.split)

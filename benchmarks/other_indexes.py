@@ -7,12 +7,13 @@ The folder has the images' vectors and the sentences' (`regions.npy`, `words.npy
 was found is written there as `found.json`.
 """
 import json, os, sys, time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 class CentroidIndex:
-    ways = {f"{n:,} candidates": {"candidates": n} for n in (300,1000,3000,6000,12_000)}
+    ways = {f"{n:,} candidates": {"candidates": n} for n in (300,1000,3000,12_000)}
     def __init__(self, path, regions, counts):
         import torch
         from teran_nb.core.packed import Packed
@@ -39,18 +40,18 @@ INDEXES = {"centroids": CentroidIndex, "tachiom": TachiomIndex}
 
 def bytes_of(path):
     "What a file or a folder takes on the disk."
-    return sum(512*p.stat().st_blocks for p in [path,*path.rglob("*")] if p.is_file())
+    return sum(512*p.stat().st_blocks for p in [path,*path.rglob("*")] if p.is_file()) # an engine's files are partly holes
 
-def timed_search(index, sentences, options):
-    "Rows of the hits, wall and CPU milliseconds of each sentence."
-    rows,wall,cpu = [],[],[]
-    for words in sentences: index.search(words, **options) # once before the clock starts, so that the files were read
-    for words in sentences:
+def timed_search(search, sentences):
+    "Hits, wall and CPU milliseconds of each sentence."
+    hits,wall,cpu = [],[],[]
+    for sentence in sentences: search(sentence) # once before the clock starts, so that the files were read
+    for sentence in sentences:
         start,cpu_start = time.perf_counter(),time.process_time()
-        rows.append(index.search(words, **options))
+        hits.append(search(sentence))
         wall.append(1000*(time.perf_counter() - start))
         cpu.append(1000*(time.process_time() - cpu_start))
-    return {"rows": rows, "wall": wall, "cpu": cpu}
+    return hits,wall,cpu
 
 def main(folder, name):
     folder = Path(folder)
@@ -60,7 +61,7 @@ def main(folder, name):
     index = INDEXES[name](folder/name, regions, counts)
     build = time.perf_counter() - start
     ways = {way: options for way,options in index.ways.items() if options.get("candidates", 0) < len(counts)}
-    found = {f"{name}, {way}": timed_search(index, sentences, options) for way,options in ways.items()}
+    found = {f"{name}, {way}": timed_search(partial(index.search, **options), sentences) for way,options in ways.items()}
     resident = next(int(l.split()[1]) for l in Path("/proc/self/status").read_text().splitlines() if l.startswith("VmRSS"))/1000
     result = {"build": build, "bytes": bytes_of(folder/name), "resident": resident, "found": found}
     unfinished = folder/"found.json.tmp"

@@ -31,7 +31,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import described_scenes, machine, rss
-from other_indexes import INDEXES
+from other_indexes import INDEXES, bytes_of, timed_search
 from teran_nb.core.files import atomic, digest, read_json, write_json
 from teran_nb.core.packed import Packed
 from teran_nb.core.show import markdown_table, progress
@@ -190,18 +190,9 @@ def exact_best(model, images, sentences, top=20):
     scores,best = scores.topk(min(top, len(scores)), 0)
     return scores.T,rows.gather(0, best).T
 
-def timed_search(index, sentences):
+def searched(index, sentences):
     "Names of the hits, wall and CPU milliseconds of each sentence."
-    names,wall,cpu = [],[],[]
-    for i in range(len(sentences)): index.search(sentences[[i]], 10) # once before the clock starts, so that the files were read
-    for i in range(len(sentences)):
-        sentence = sentences[[i]]
-        start,cpu_start = time.perf_counter(),time.process_time()
-        hits = index.search(sentence, 10)
-        wall.append(1000*(time.perf_counter() - start))
-        cpu.append(1000*(time.process_time() - cpu_start))
-        names.append(hits.ids)
-    return names,wall,cpu
+    return timed_search(lambda sentence: index.search(sentence, 10).ids, [sentences[[i]] for i in range(len(sentences))])
 
 def beside(name, python, images, exact, sentences, folder):
     "Rows of an index of `other_indexes.py`."
@@ -209,14 +200,14 @@ def beside(name, python, images, exact, sentences, folder):
     for part,packed in (("regions",images.parts),("words",sentences.weighted_parts)):
         np.save(folder/f"{part}.npy", packed.values.numpy().astype(np.float16 if part == "regions" else np.float32))
         np.save(folder/f"{part} of.npy", packed.lengths.numpy())
-    environment = {k: v for k,v in os.environ.items() if k != "PYTHONPATH"}
+    environment = {k: v for k,v in os.environ.items() if k != "PYTHONPATH"} # which would lead to our package
     subprocess.run([python,ROOT/"benchmarks/other_indexes.py",folder,name], check=True, env=environment, stdout=sys.stderr)
     result = read_json(folder/"found.json")
     shutil.rmtree(folder)
     rows = []
-    for what,found in result["found"].items():
-        names = [[f"im{i}" for i in some] for some in found["rows"]]
-        rows.append(row(len(images), what, exact, (names,found["wall"],found["cpu"]), result["build"], result["bytes"]) | {"resident MB": result["resident"]})
+    for what,(hits,*times) in result["found"].items():
+        names = [[f"im{i}" for i in some] for some in hits]
+        rows.append(row(len(images), what, exact, (names,*times), result["build"], result["bytes"]) | {"resident MB": result["resident"]})
     return rows
 
 HEADER = ["images","search","R@1 %","R@10 %","wall ms","95 %","CPU ms","95 %","build min","kB an image on disk","resident MB"]
@@ -233,10 +224,6 @@ def row(images, what, exact, found, build, size):
 def right_ids(scores, rows, top):
     "Names of the `top` best images, and of those that score as much as the last of them."
     return {f"im{row}" for row in rows[scores > scores[top-1] - 2e-6].tolist()}
-
-def bytes_of(folder):
-    "What a folder takes on the disk; the engine's files are partly holes."
-    return sum(512*p.stat().st_blocks for p in Path(folder).rglob("*"))
 
 def build(model, images, learning, folder):
     "Fill an index, whose seconds are kept beside it; one that is there chooses its number of candidates anew."
@@ -264,14 +251,14 @@ def measure(model, images, captions, owner, args, folder):
         memory = Index(model)
         memory.add(images)
         size = 2*images.parts.dim*len(images.parts.values)
-        rows.append(row(n, "exact, in memory", exact, timed_search(memory, sentences[:20]), 0, size))
+        rows.append(row(n, "exact, in memory", exact, searched(memory, sentences[:20]), 0, size))
         del memory
     place = Path(args.keep_index or folder)/str(n)
     index,seconds = build(model, images, learning, place)
     for candidates in (0,*args.candidates):
         index.candidates = candidates
         what = f"two stages, {index.candidates:,} candidates{'' if candidates else ', measured'}"
-        rows.append(row(n, what, exact, timed_search(index, sentences), seconds, bytes_of(place)))
+        rows.append(row(n, what, exact, searched(index, sentences), seconds, bytes_of(place)))
     index.close()
     if not args.keep_index: shutil.rmtree(place)
     others = {name: getattr(args, name) for name in INDEXES if getattr(args, name)}
@@ -309,13 +296,15 @@ def sentence_words(info, sentence):
 
 RECALLS = (0,50,80,85,90,95,98,99,99.5,100) # Ticks of a scale that gives the last per cent more room
 
+def candidates_of(row): return int(re.sub(r"\D", "", row["search"]) or 0)
+
 def show_recall(rows, ax):
     "Recall of the exact ten against CPU milliseconds, with the number of candidates at each point."
     for way,colour,marker in zip(("exact","two stages",*INDEXES), COLOURS, "os^v"):
-        own = sorted((row["CPU ms"],row["R@10 %"],row["search"]) for row in rows if row["search"].startswith(way))
-        if own: ax.plot([ms for ms,*_ in own], [recall for _,recall,_ in own], lw=1, color=colour, marker=marker, markersize=6, markerfacecolor="none", label=way)
-        for k,(ms,recall,what) in enumerate(own): # below and above in turn, since neighbours may lie on each other
-            if way != "exact": ax.annotate(re.search(r"\d[\d,]*", what)[0], (ms,recall), (6,4 if k % 2 else -9), textcoords="offset points", fontsize=8)
+        own = sorted((candidates_of(row),row["CPU ms"],row["R@10 %"]) for row in rows if row["search"].startswith(way))
+        if own: ax.plot(*zip(*[point for _,*point in own]), lw=1, color=colour, marker=marker, markersize=6, markerfacecolor="none", label=way)
+        for k,(n,*point) in enumerate(own): # below and above in turn, since neighbours may lie on each other
+            if way != "exact": ax.annotate(f"{n:,}", point, (6,4 if k % 2 else -9), textcoords="offset points", fontsize=8)
     least = min(row["R@10 %"] for row in rows)
     def stretch(recall): return -np.log10(np.maximum(100.5 - recall, .01))
     ax.set_yscale("function", functions=(stretch, lambda y: 100.5 - 10**-y))

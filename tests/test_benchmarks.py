@@ -53,6 +53,6 @@ def test_another_index_is_measured_by_what_search_py_writes(tmp_path, monkeypatc
     other_indexes.main(tmp_path, "exact")
     result = json.loads((tmp_path / "found.json").read_text())
     assert list(result["found"]) == ["exact, every one"]  # two images have no nine candidates
-    found = result["found"]["exact, every one"]
-    assert found["rows"] == [[0, 1], [1, 0]] and len(found["wall"]) == len(found["cpu"]) == 2
+    hits, wall, cpu = result["found"]["exact, every one"]
+    assert hits == [[0, 1], [1, 0]] and len(wall) == len(cpu) == 2
     assert result["bytes"] > 0 and result["resident"] > 0

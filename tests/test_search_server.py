@@ -114,6 +114,9 @@ def test_the_graph_only_proposes(server):
     assert len(later) > 3 and all(stage.params.exact for stage in later)
     assert proposing and all(stage.params.hnsw_ef >= 128 and not stage.params.exact for stage in proposing)
     assert all(stage.params.exact for stage in stages(backend._query_for(Request(words, first, 10, 0))))
+    for candidates, width in ((24, 144), (200, 1024), (1000, 2000)):
+        query = stages(backend._query_for(Request(words, first, 10, candidates)))
+        assert {stage.params.hnsw_ef for stage in query if not stage.prefetch} == {width}
 
 
 def slow(server, path, result):

@@ -23,7 +23,7 @@ from .backends import Layout, Request, StoredImage
 
 # %% ../../nbs/search/02_qdrant.ipynb #db2d5a32
 GRAPH = dict(m=32, ef_construct=128) # HNSW over `first`
-_WIDE = 1024 # Points that a search in the graph keeps, six for each candidate; beyond, two for each
+_WIDE = 1024 # Points that a search in the graph keeps at most, six for each candidate; for many candidates two for each
 
 class QdrantBackend:
     "Points, filters and queries of Qdrant."
