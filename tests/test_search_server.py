@@ -5,6 +5,7 @@ import time
 import warnings
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -101,22 +102,37 @@ def test_a_server_over_http_answers_as_the_imitation(server, filled):
     assert len(index.verify()) == 300 and index.names == expected.names
 
 
-def test_the_graph_only_proposes(server):
+def test_the_graph_only_proposes(server, monkeypatch):
     "Among the few candidates of a later stage the engine's graph misses some, so each of them is compared."
-    def stages(query):
-        return [query, *[stage for each in query.prefetch or () for stage in stages(each)]]
     backend = Index(None, server.url).backend
+    asked = []
+    def answer(query):
+        asked.append(query)
+        return [SimpleNamespace(id=k) for k in range(3)] if query.with_payload is False else []
+    monkeypatch.setattr(backend, "_query", answer)
+    def stages(request):
+        "Every stage of the queries of a search: those that propose, and those that compare."
+        asked.clear()
+        backend.search(request)
+        both = [*asked, *[stage for query in asked for stage in query.prefetch or ()]]
+        proposing = [stage for stage in both if stage.params.hnsw_ef]
+        return proposing, [stage for stage in both if stage not in proposing]
     words = np.ones((2, backend.layout.dim), np.float32)
+    first = np.ones(backend.layout.first_dim, np.float32)
+    for candidates, width in ((24, 144), (200, 1024), (1000, 2000)):
+        (proposing,), (comparing,) = stages(Request(words, first, 10, candidates))
+        assert (proposing.limit, proposing.params.hnsw_ef, comparing.prefetch) == (candidates, width, [proposing])
+        assert comparing.params.exact and not proposing.params.exact
+    proposing, comparing = stages(Request(words, first, 10, 0))
+    assert not proposing and all(stage.params.exact for stage in comparing)
+
+    # of a sum the graph is searched once, too, and each summand is compared for the images that it proposed
     backend.layout = replace(backend.layout, whole_dim=4, global_weight=1.)
     first = np.ones(backend.layout.first_dim, np.float32)
-    query = stages(backend._query_for(Request(words, first, 10, 24, words)))
-    later, proposing = [stage for stage in query if stage.prefetch], [stage for stage in query if not stage.prefetch]
-    assert len(later) > 3 and all(stage.params.exact for stage in later)
-    assert proposing and all(stage.params.hnsw_ef >= 128 and not stage.params.exact for stage in proposing)
-    assert all(stage.params.exact for stage in stages(backend._query_for(Request(words, first, 10, 0))))
-    for candidates, width in ((24, 144), (200, 1024), (1000, 2000)):
-        query = stages(backend._query_for(Request(words, first, 10, candidates)))
-        assert {stage.params.hnsw_ef for stage in query if not stage.prefetch} == {width}
+    (proposing,), (answer, *summands) = stages(Request(words, first, 10, 24, words))
+    assert proposing is asked[0] and proposing.params.hnsw_ef == 144
+    assert len(summands) == 3 and answer.params.exact and all(stage.params.exact and not stage.prefetch for stage in summands)
+    assert all(stage.filter.must[0].has_id == [0, 1, 2] for stage in summands)
 
 
 def slow(server, path, result):

@@ -93,32 +93,43 @@ def _filter_for(self:QdrantBackend, conditions:Mapping, *must:Any) -> Any:
 
 # %% ../../nbs/search/02_qdrant.ipynb #4c31279f
 @patch
-def _query_for(self:QdrantBackend, request:Request) -> Any:
-    "A request as the client takes it: one query, with nested prefetches where it has two stages."
+def _by_graph(self:QdrantBackend, request:Request) -> dict:
+    "A search for the nearest `first`: in the graph where it proposes candidates, else among all images."
+    found = {**self._nearest(request.first, "first", []), "filter": self._filter_for(request.conditions)}
+    if self.is_imitation: return found
     staged = request.candidates
-    conditions = {"filter": self._filter_for(request.conditions)}
-    compared = by_graph = conditions if self.is_imitation else {**conditions, "params": self.types.SearchParams(exact=True)}
-    if staged and not self.is_imitation: # only to propose: among few candidates the graph would miss some
-        width = max(2*staged, min(6*staged, _WIDE)) # a wider search costs less than more candidates
-        by_graph = {**conditions, "params": self.types.SearchParams(hnsw_ef=width)}
-    def stage(vector, field, prefetches, how=compared): # one more ranking, whose score the formula reads
-        return self.types.Prefetch(**self._nearest(vector, field, prefetches), limit=staged or max(1, self.count()), **how)
-    answer = {"limit": request.limit, **compared, "with_payload": request.with_vectors or ["image"],
-              "with_vector": self._vectors(request.with_vectors)}
-    if request.words is None: return self.types.QueryRequest(**self._nearest(request.first, "first", []), **{**answer, **by_graph})
-    prefetches = [stage(request.first, "first", [], by_graph)] if staged else []
+    width = max(2*staged, min(6*staged, _WIDE)) # a wider search costs less than more candidates
+    return {**found, "params": self.types.SearchParams(hnsw_ef=width) if staged else self.types.SearchParams(exact=True)}
+
+@patch
+def _summands(self:QdrantBackend, request:Request) -> list[tuple[np.ndarray,str,int]]:
+    "What the score of an image adds up: the vectors, the field in which they are compared, and the sign."
     whole = request.first.copy()
     whole[:self.layout.learned_dim] = 0
-    if not whole.any() and request.unwanted is None:
-        return self.types.QueryRequest(**self._nearest(request.words, "regions", prefetches), **answer)
-    stages,signs = [stage(request.words, "regions", prefetches)],[1]
-    if whole.any():
-        stages.append(stage(whole, "first", prefetches, {**compared, "filter": self._filter_for(request.conditions, self.has_regions)}))
-        signs.append(1)
-    if request.unwanted is not None:
-        stages.append(stage(request.unwanted, "regions", prefetches))
-        signs.append(-1)
-    return self.types.QueryRequest(**self._sum_of(stages, signs), **answer)
+    summands = [(request.words,"regions",1)]
+    if whole.any(): summands.append((whole,"first",1))
+    if request.unwanted is not None: summands.append((request.unwanted,"regions",-1))
+    return summands
+
+@patch
+def _query_for(self:QdrantBackend, request:Request) -> dict|None:
+    "A query as the client takes it; None where the first stage proposes no image."
+    types,staged = self.types,request.candidates
+    if request.words is None: return self._by_graph(request)
+    exact = {} if self.is_imitation else {"params": types.SearchParams(exact=True)} # among few candidates the graph would miss some
+    summands = self._summands(request)
+    if len(summands) == 1:
+        proposed = [types.Prefetch(**self._by_graph(request), limit=staged)] if staged else []
+        return {**self._nearest(request.words, "regions", proposed), "filter": self._filter_for(request.conditions), **exact}
+    compared = self._filter_for(request.conditions, self.has_regions)
+    if staged:
+        names = {"limit": staged, "with_payload": False, "with_vector": False}
+        proposed = [point.id for point in self._query(types.QueryRequest(**self._by_graph(request), **names))]
+        if not proposed: return None
+        compared = self._filter_for({}, self._is_one_of(proposed), self.has_regions)
+    options = {"limit": staged or max(1, self.count()), "filter": compared, **exact}
+    stages = [types.Prefetch(**self._nearest(vectors, field, []), **options) for vectors,field,_ in summands]
+    return {**self._sum_of(stages, [sign for *_,sign in summands]), **exact}
 
 @patch
 def _vectors(self:QdrantBackend, with_vectors):
@@ -128,7 +139,10 @@ def _vectors(self:QdrantBackend, with_vectors):
 
 @patch
 def search(self:QdrantBackend, request:Request) -> list[StoredImage]:
-    return [self._to_image(point, request.with_vectors, point.score) for point in self._query(self._query_for(request))]
+    query = self._query_for(request)
+    if query is None: return []
+    answer = {"limit": request.limit, "with_payload": request.with_vectors or ["image"], "with_vector": self._vectors(request.with_vectors)}
+    return [self._to_image(point, request.with_vectors, point.score) for point in self._query(self.types.QueryRequest(**query, **answer))]
 
 @patch
 def read(self:QdrantBackend, image_ids:Sequence[str], with_vectors:bool=True) -> list[StoredImage]:
@@ -173,6 +187,7 @@ class EdgeBackend(QdrantBackend):
     def number_range(self) -> type: return self.types.RangeFloat
     @property
     def has_regions(self) -> Any: return self.types.HasVectorCondition("regions")
+    def _is_one_of(self, ids) -> Any: return self.types.HasIdCondition(set(ids))
     def refresh(self, after:float=0) -> None: "No other process can have changed it."
     def close(self) -> None:
         "Close the engine's files, and let other processes open the folder."

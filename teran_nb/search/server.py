@@ -52,6 +52,7 @@ class ServerBackend(QdrantBackend):
     def number_range(self) -> type: return self.types.Range
     @property
     def has_regions(self) -> Any: return self.types.HasVectorCondition(has_vector="regions")
+    def _is_one_of(self, ids) -> Any: return self.types.HasIdCondition(has_id=ids)
     def close(self) -> None: self.client.close()
     def arrange(self) -> None:
         "Wait until the server has arranged what was written; it does so by itself."
