@@ -85,6 +85,14 @@ def slide(page, name, value):
     page.locator(f"#{name}").evaluate("(e, v) => { e.value = v; e.dispatchEvent(new Event('input')); }", str(value))
 
 
+def test_a_word_says_how_much_it_counts(tmp_path, offline):
+    alignment = pair(FIVE[0])
+    AlignmentView(replace(alignment, weights=torch.linspace(.5, 1.5, len(alignment.words)))).save(tmp_path / "weights.html")
+    page = offline(tmp_path / "weights.html")
+    page.locator(".word").first.hover()
+    assert page.locator("#status").inner_text().endswith("; the word counts 0.50 times")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_word_lights_its_boxes(five, offline, screens, width, scheme):
@@ -97,6 +105,7 @@ def test_a_word_lights_its_boxes(five, offline, screens, width, scheme):
     assert page.locator(".box[data-rank='1']").get_attribute("data-region") == "0"
     assert page.locator(".chip span").all_inner_texts() == ["0.81", "0.62", "0.43"]
     assert "red”: region 0 at 0.81, region 1 at 0.62" in page.locator("#status").inner_text()
+    assert "counts" not in page.locator("#status").inner_text()
     assert page.locator(".band").count() == 4
     page.screenshot(path=screens / f"view-{width}-{scheme}-word.png", full_page=True)
     slide(page, "least", .5)

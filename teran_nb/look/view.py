@@ -68,8 +68,9 @@ def _pair_data(alignment, name):
     width,height = map(float, alignment.size)
     means,weights = [],[] # of the map of each word
     if len(cosines) and boxes is not None: means,weights = heat_weights(alignment.cosines, alignment.boxes, alignment.size)
+    word_weights = None if alignment.weights is None else alignment.weights.tolist()
     return {
-        "name": name, "image": str(alignment.image_id), "credit": alignment.credit,
+        "name": name, "image": str(alignment.image_id), "credit": alignment.credit, "wordWeights": word_weights,
         "caption": alignment.caption, "words": list(alignment.words), "gaps": gaps_of(alignment),
         "regions": len(cosines), "cosines": _as_base64(cosines), "means": list(map(float, means)), "weights": _as_base64(weights),
         "boxes": None if boxes is None else boxes.tolist(), "size": [width,height], "panorama": width > PANORAMA*height}

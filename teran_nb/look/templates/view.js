@@ -189,7 +189,8 @@ function selectWord(word) {
   let parts = listed(regions.map(region => [`region ${region} at ${number(pair.cosine(region, word))}`]));
   if (!pair.regions) parts = ["this image has no regions"];
   else if (!regions.length) parts = [`no region at ${number(threshold)} or more; its best has ${number(pair.top[word])}`];
-  return {words: [word], regions, shown: word, status: [...quoted(word), ": ", ...parts]};
+  const counts = pair.wordWeights ? [`; the word counts ${number(pair.wordWeights[word])} times`] : [];
+  return {words: [word], regions, shown: word, status: [...quoted(word), ": ", ...parts, ...counts]};
 }
 function selectRegion(region) {
   const all = [...pair.words.keys()], withCosine = word => [...quoted(word), ` ${number(pair.cosine(region, word))}`];
