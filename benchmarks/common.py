@@ -15,10 +15,14 @@ from teran_nb.data.features import FeatureWriter
 from teran_nb.scenes.scenes import SCENES_EXTRACTOR, detector_boxes
 
 
+def cpu_info():
+    "What Linux says of its processors; nothing on other systems."
+    path = Path("/proc/cpuinfo")
+    return path.read_text() if path.exists() else ""
+
 def machine():
     "Processor, cores, versions and load, for the line above a table."
-    info = Path("/proc/cpuinfo")
-    names = [l.split(":")[1].strip() for l in info.read_text().splitlines() if l.startswith("model name")] if info.exists() else []
+    names = [l.split(":")[1].strip() for l in cpu_info().splitlines() if l.startswith("model name")]
     return (f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores ({torch.get_num_threads()} threads), "
             f"Python {platform.python_version()}, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
 
