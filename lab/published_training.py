@@ -71,6 +71,6 @@ def reference_optimizer(
     model:PublishedNetwork,  # Repeats published code
     learning_rate:float=1e-5,  # Above 0; the published default
 ) -> torch.optim.Adam:  # Over the parameters that the published code trains
-    "Adam over all parameters, or all but those of a text model that is not fine-tuned."
-    frozen = set() if model.config.text.thaw else set(model.text.network.parameters())
+    "Adam over all parameters, or all but those of a text encoder that is not fine-tuned."
+    frozen = {p for part in model.unmoved_parts for p in part.parameters()}
     return torch.optim.Adam([p for p in model.parameters() if p not in frozen], lr=learning_rate)

@@ -22,7 +22,8 @@ from teran_nb.model.regions import RegionConfig, StackConfig, region_batch
 from teran_nb.model.text import TextConfig, text_encoder
 from teran_nb.photos.prepare import Sources, prepare
 from teran_nb.training.datasets import load_data
-from teran_nb.training.recipe import recipe_names
+from teran_nb.training.learner import _optimizer_of
+from teran_nb.training.recipe import TrainConfig, recipe_names
 from teran_nb.training.runs import load_model
 from teran_nb.zoo.originals import load_original, original_names
 from teran_nb.zoo.published_code import REFERENCE_POOLINGS, Reference, reference_triplet
@@ -128,6 +129,12 @@ def test_two_objectives_and_a_frozen_text():
     embeddings = frozen.text.network.bert.embeddings.word_embeddings.weight
     trained = reference_optimizer(frozen).param_groups[0]["params"]
     assert embeddings.requires_grad and not any(p is embeddings for p in trained)  # it gets gradients, but the optimizer does not move it
+    deep, *_ = toy_network(variant=Variant(text_layers=1))
+    deep = PublishedNetwork(replace(deep.config, text=replace(deep.config.text, thaw=0)), deep.text)
+    moved = {name for name, p in deep.named_parameters() if any(p is q for q in reference_optimizer(deep).param_groups[0]["params"])}
+    assert moved == {name for name, _ in deep.named_parameters() if not name.startswith(("text.", "relate_words."))} and "project_words.weight" in moved
+    ours = _optimizer_of(deep, TrainConfig(), unmoved=deep.unmoved_parts).param_groups[0]["params"]
+    assert {id(p) for p in ours} == {id(p) for p in reference_optimizer(deep).param_groups[0]["params"]}
 
 
 def given(name): return torch.load(GOLDEN/name, weights_only=True)

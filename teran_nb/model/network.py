@@ -136,6 +136,9 @@ class Network(nn.Module, Encoder, ModelHubMixin,
     @property
     def pretrained_parts(self) -> list[nn.Module]: # Of which some weights may learn
         return [part for part in (self.text if self.config.text.pretrained else None,self.vision) if part is not None]
+    @property
+    def unmoved_parts(self) -> list[nn.Module]: # Which the optimizer leaves as they are, although they get gradients
+        return []
 
 @patch(cls_method=True)
 def build(cls:Network,

@@ -177,12 +177,12 @@ class Objective(nn.Module):
         return losses.sum() if self.config.reduction == "sum" else losses.mean()
 
 # %% ../../nbs/training/02_learner.ipynb #a438db22
-def _optimizer_of(model, config, pretrained=()):
-    "Adam, or AdamW with the betas of UNITER's code; the weights of `pretrained` modules have a share of the rate."
-    slow = {p for module in pretrained for p in module.parameters()}
+def _optimizer_of(model, config, pretrained=(), unmoved=()):
+    "Adam, or AdamW with the betas of UNITER's code; the weights of `pretrained` modules have a share of the rate, of `unmoved` ones none."
+    slow,left_out = ({p for module in modules for p in module.parameters()} for modules in (pretrained,unmoved))
     groups = {}
     for p in model.parameters():
-        if not p.requires_grad: continue
+        if not p.requires_grad or p in left_out: continue
         share = config.pretrained_rate if p in slow else 1.
         decay = config.weight_decay if config.optimizer == "adamw" and p.ndim > 1 else 0.
         groups.setdefault((share,decay), []).append(p)
@@ -327,7 +327,7 @@ class Learner:
         self.is_main = self.accelerator.is_main_process
         if relevance is None: relevance = [rouge_l(val.captions)] if self.is_main else []
         objective = Objective(model, config)
-        optimizer = _optimizer_of(objective, config, model.pretrained_parts)
+        optimizer = _optimizer_of(objective, config, model.pretrained_parts, model.unmoved_parts)
         self.prepared,self.optimizer = self.accelerator.prepare(objective, optimizer) # what accelerate runs
         self.objective = self.accelerator.unwrap_model(self.prepared) # what is saved
         self.config,self.folder,self.relevance = config,folder,relevance

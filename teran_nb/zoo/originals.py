@@ -100,7 +100,7 @@ _USUAL = { # What the published code takes where its file says nothing
     "text-model.fine-tune": True, "text-model.layers": 0, "text-model.dropout": .1, "text-model.pre-extracted": False,
     "image-model.dropout": .1, "image-model.pos-encoding": None, "model.dropout": .1, "model.shared-transformer": False,
     "model.image-aggregation": "first", "model.text-aggregation": "first", "model.exclude-stopwords": False,
-    "training.measure": "dot", "training.alignment-mode": "MrSw", "training.loss-type": None}
+    "training.measure": "dot", "training.alignment-mode": "MrSw", "training.loss-type": None, "training.bs": 40}
 _ALWAYS = {"text-model.name": "bert", "text-model.pre-extracted": False, "image-model.name": "bottomup"}
 
 def _original_config(
@@ -127,7 +127,7 @@ def _original_config(
     values["pooling"] = _POOLING.get(str(values["pooling"]), values["pooling"])
     filters = bool(loss_type and settings["model.exclude-stopwords"]) # TERN's code has no such filter
     values |= {"training_heads": heads, "ranking_head": heads[-1], "reference.code": "teran" if loss_type else "tern",
-               "reference.stop_words": sorted(STOP_WORDS) if filters else []}
+               "reference.stop_words": sorted(STOP_WORDS) if filters else [], "reference.batch_size": settings["training.bs"]}
     with reading(path, "has a config that cannot be read", "copy it again"): # types and sizes are checked
         return override(PublishedConfig(), values)
 
@@ -149,7 +149,7 @@ def _original_settings(
         "text-model.pretrain": pretrain, "text-model.fine-tune": config.text.thaw != 0, "training.alignment-mode": modes[config.pooling],
         "image-model.pos-encoding": None if config.regions.place == "none" else config.regions.place,
         "image-model.fine-tune": False, "image-model.norm": True, "model.name": "teran" if is_teran else "tern",
-        "model.exclude-stopwords": bool(reference and reference.stop_words),
+        "model.exclude-stopwords": bool(reference and reference.stop_words), "training.bs": reference.batch_size if reference else 40,
         "training.margin": .2, "training.max-violation": True, "training.lr": 1e-5, "training.grad-clip": 2.} # the papers'
     if is_teran: values["training.loss-type"] = "-".join(_LOSS_OF_HEAD[head] for head in config.training_heads)
     settings = {}

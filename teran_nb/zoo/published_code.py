@@ -28,6 +28,7 @@ class Reference:
     stop_words:tuple[str,...]=() # Words that TERAN's filter removes, lower case, published: `STOP_WORDS`; empty: no filter
     regions:Positive=37 # Slots of an image in the published evaluation, I-CLS included
     tokens:Annotated[int, Field(ge=3)]=88 # Slots of a caption in the published evaluation, special tokens included
+    batch_size:Positive=40 # Captions that the published evaluation encodes at a time; its filter cuts them to the shortest of these
 
 # %% ../../nbs/zoo/00_published_code.ipynb #a47a91fa
 class Slots(Packed):

@@ -21,6 +21,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from ..core.config import Count, configuration, one_of
 from ..core.packed import Packed
+from ..data.collection import Sentences
 from ..data.words import STOP_WORDS
 from ..model.alignment import POOLINGS
 from ..model.losses import triplet
@@ -155,10 +156,12 @@ class PublishedNetwork(Network):
         self.sorts_by_length = False # the scores may depend on the batch
         self.heads["alignment"] = _PublishedAlignmentHead()
         if reference.stop_words: self.stops = stop_ids(text.tokenizer, reference.stop_words)
-        # The published optimizer leaves out a frozen text encoder. The encoder still has dropout,
-        # and its gradients count in the norm by which gradients are clipped.
-        if not text.config.thaw: text.network.learns = True
-        text.requires_grad_(True)
+        if not text.config.thaw: text.network.learns = True # a frozen text encoder still has dropout,
+        text.requires_grad_(True) # and its gradients count in the norm by which gradients are clipped
+    @property
+    def unmoved_parts(self) -> list[nn.Module]: # A frozen text encoder, which the published optimizer leaves out
+        is_frozen = self.config.reference is not None and not self.config.text.thaw
+        return [part for part in (self.text,self.relate_words) if part is not None] if is_frozen else []
 
     def forward_words(self, batch:TokenBatch) -> tuple[Tensor,Tensor]:
         "Vectors of whole captions `(captions, dim)`, and of T-CLS and tokens `(captions, tokens, dim)`."
@@ -191,6 +194,12 @@ def word_parts(self:PublishedNetwork, vectors:Tensor, batch:TokenBatch) -> Packe
     reference = self.config.reference
     if reference is None: return Network.word_parts(self, vectors, batch)
     return word_slots(vectors, batch.ids, batch.mask, reference.tokens, self.stops)
+
+@patch
+def encode_captions(self:PublishedNetwork, captions:Sentences, batch_size:int=0, show_progress_bar:bool=False) -> Encoded:
+    "Encode the words of captions; where stop-words are filtered, in the batches of the published evaluation, since the score depends on them."
+    if not batch_size: batch_size = 512 if self.stops is None else self.config.reference.batch_size
+    return Network.encode_captions(self, captions, batch_size, show_progress_bar)
 
 @patch
 def words_of(self:PublishedNetwork, tokens:Tokens, parts:Packed) -> list[CaptionWords]:
