@@ -153,6 +153,11 @@ def test_type_click_hover(lab, browser, screens):
     root.evaluate("e => e.scrollIntoView()")
     page.screenshot(path=screens / "explore-390.png")
     assert not errors and not requests, (errors, requests)
+    page.keyboard.press("Control+s")
+    for _ in range(100):
+        if "To search, run the cell" in (folder / "explore.ipynb").read_text():
+            break
+        time.sleep(.1)
 
     page.get_by_text("Kernel", exact=True).first.click()
     page.get_by_text("Restart Kernel…", exact=True).click()
@@ -160,6 +165,11 @@ def test_type_click_hover(lab, browser, screens):
     page.get_by_text("To search, run the cell").wait_for(timeout=30_000)
     assert root.is_hidden() and page.locator("[class^=teran-static] figure[data-rank]").first.is_visible(), "dead widgets give way to the page without widgets"
     page.screenshot(path=screens / "explore-390-restarted.png")
+    page.reload()
+    page.get_by_text("To search, run the cell").wait_for(timeout=60_000)
+    dead = page.get_by_text("Error displaying widget")
+    dead.wait_for(state="attached", timeout=30_000)
+    assert dead.is_hidden(), "JupyterLab's error about widgets without a kernel gives way to the page, too"
     page.context.close()
 
     saved, = (folder / "pages").glob("*.html")

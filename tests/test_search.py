@@ -545,7 +545,8 @@ def test_images_are_replaced_and_kept_without_regions(homes):
         index.add(changed, {"half": [5]}, update=True)
         index.add(hollow)
         assert index.search(query, 2).ids == ["im4", "im3"] and len(index) == 301 and "hollow" not in index.search(query, 301).ids
-        index.delete(["hollow", "nowhere"])
+        with pytest.warns(UserWarning, match="such as 'nowhere'"):
+            assert index.delete(["hollow", "nowhere"]) == 1
         index.add(everything[[3]], {"half": [0]}, update=True)
         assert len(index) == 300 and index.names[-1] == "im3"
 

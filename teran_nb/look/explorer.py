@@ -233,9 +233,9 @@ def _make_settings(self:Explorer):
     self.split = self._menu("Split", finder.splits, finder.split, lambda split: finder.choose(split=split),
                             flex="0 1 140px", min_width="120px")
     self.min_cosine = self._on_change(W.FloatSlider(
-        0, min=0, max=1, step=.05, readout_format=".2f", continuous_update=False, description="Cosine at least",
+        0, min=0, max=1, step=.05, readout_format=".2f", continuous_update=False, description="Cosine at least (0: any)",
         tooltip="Of a result's best region with the chosen word; without one, the mean over all words",
-        style={"description_width": "100px"}, layout=W.Layout(width="320px", max_width="100%")), keep)
+        style={"description_width": "150px"}, layout=W.Layout(width="370px", max_width="100%")), keep)
     _show_if(len(finder.models) > 1, self.model, self.compared)
     _show_if(len(finder.splits) > 1, self.split)
     return _row(self.model, self.compared, self.pooling, self.split)
@@ -327,7 +327,7 @@ def _show_queries(self:Explorer):
         self.queries.options = options
         self.queries.value = None
     limit = f", the first {_MOST_QUERIES} are listed" if len(queries) > len(first) else ""
-    worst = "" if self.only.value == "all" else ", worst first"
+    worst = ", worst first" if queries and self.only.value != "all" else ""
     self.count.value = f'<p class="quiet">{len(queries):,} queries{worst}{limit}</p>'
 
 # %% ../../nbs/look/05_explorer.ipynb #a070990d
@@ -349,7 +349,8 @@ def _make_results(self:Explorer):
     self.pager = _row(self.previous, self.page, self.next)
     self.view = _html()
     self.back = self._button("‹ Back to the results", 170, close)
-    self.alignment = _column(_row(self.back), self.view)
+    self.opened = _html("auto")
+    self.alignment = _column(_row(self.back, self.opened), self.view)
     return _column(self.all_results, self.pager, overflow="visible")
 
 @patch
@@ -358,6 +359,7 @@ def _show_results(self:Explorer):
     _show_if(opened, self.alignment)
     _show_if(not opened, self.all_results, self.pager)
     self.view.value = TEMPLATES.render("explore_view.html", page=opened.html()) if opened else ""
+    self.opened.value = Markup("<b>{}</b>").format(opened.alignments[0].image_id) if opened else ""
     self.query_head.value = ""
     if finder.by_picture or not finder.hits:
         self.query_head.value = TEMPLATES.render("explore_query.html", finder=finder, thumbs=self.thumbs, live=True)
@@ -393,8 +395,11 @@ _IN_FILE = ("A saved page of the explorer: {collection}, {date}. It keeps one qu
 @patch
 def static_html(self:Explorer) -> str: # A `<div>` with its style
     "The static page with its style, for the saved notebook."
-    style = TEMPLATES.source("explore.css")
-    return f'<div class="teran-static-{id(self):x}"><style>{style}</style>{static_page(self.finder, self.thumbs, _IN_NOTEBOOK)}</div>'
+    own = f"teran-static-{id(self):x}"
+    # JupyterLab would show an error in place of widgets whose kernel is gone
+    no_error = f".jp-OutputArea-child:has(.{own}) + .jp-OutputArea-child:not(:has(.teran-root)) {{ display: none }}"
+    style = TEMPLATES.source("explore.css") + no_error
+    return f'<div class="{own}"><style>{style}</style>{static_page(self.finder, self.thumbs, _IN_NOTEBOOK)}</div>'
 
 @patch
 def _renew_static_page(self:Explorer):

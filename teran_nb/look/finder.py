@@ -187,7 +187,7 @@ def ask(self:Finder,
     "Search pictures by a sentence."
     sentence,without = " ".join(sentence.split()),without.strip()
     changes = _changed_words(self.sentence, sentence) + (without != self.without)
-    is_edit = changes <= 1 and self.sentence and sentence
+    is_edit = changes <= 1 and self.sentence and sentence and (changes == 0 or len(sentence.split()) > 1)
     before = (self.hits if changes else self.before) if is_edit else None
     return self._search(before, by_picture=False, sentence=sentence, without=without, picture=None,
                         original=self.original if is_edit else "")
@@ -285,7 +285,9 @@ def notes(self:Finder,
 ) -> list[str]: # Sentences
     "What a reader of an answer should know: whether anything shows the sentence, which words were read, how it is ranked."
     model,images,crosses = self.models[name],self.images(name),self._reads_pairs(name)
-    notes = [] if self.by_picture else [*self.hits[name].remarks, *self._word_notes(name)]
+    hits = self.hits[name]
+    is_caption = self.true_images(self.sentence) and not self.without # whose picture is here
+    notes = [] if self.by_picture else [*([hits.note] if is_caption else hits.remarks), *self._word_notes(name)]
     adds_cosine = model.info.global_weight and self.pooling # which another pooling leaves out
     if crosses or not (model.info.is_cross_encoder or adds_cosine): notes.append(model.info.note)
     if crosses: notes.append("The cosine filter and “Find it in all pictures” compare a word alone, before it meets a picture.")

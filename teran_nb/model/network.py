@@ -439,7 +439,7 @@ def encode_captions(self:Network,
     "Encode the words of captions; a warning names captions without words."
     tokens = self.text.tokenize(as_sentences(captions))
     if self.config.stop_words: tokens = without_words(tokens, stop_words(self.config.stop_words))
-    if self.head().needs_words: warn_wordless(tokens)
+    warn_wordless(tokens, self.head().needs_words)
     def encode(rows):
         batch = tokens[rows].padded().to(self.device)
         whole,vectors = self.forward_words(batch)
@@ -572,6 +572,16 @@ def is_known(self:Network, word:str) -> bool:
     if text.pretrained: return True
     vocabulary = self.text.tokenizer.get_vocab()
     return all(part in vocabulary for part in split_words(word))
+
+@patch
+def words_warning(self:Network, words:Sequence[str]) -> str:
+    "Which words are new to the encoder; of a frozen pretrained one, those that it reads in pieces and that no training caption has."
+    text,tokenizer = self.config.text,self.text.tokenizer
+    if not text.pretrained or text.learns or self.provenance is None: return Encoder.words_warning(self, words)
+    def is_whole(word): return len(tokenizer.tokenize(word)) == 1 and tokenizer.tokenize(word) != [tokenizer.unk_token]
+    new_words = [word for word in dict.fromkeys(words) if not (self.provenance.is_known(word) or is_whole(word))]
+    if not new_words: return ""
+    return f"The model may not know {', '.join(new_words)}: it reads this in pieces, and no caption of its training has it."
 
 # %% ../../nbs/model/12_network.ipynb #3e8865e6
 def untrained_model(

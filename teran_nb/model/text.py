@@ -127,13 +127,14 @@ def without_words(
 # %% ../../nbs/model/06_text.ipynb #9b245f57
 def warn_wordless(
     tokens:Tokens, # Tokens of captions
+    scores_nothing:bool=True, # Whether these score 0 with every image
 ) -> None:
     "Warn about captions of which no token belongs to a word."
     last_words = [max(words, default=-1) for words in tokens.word_of] # -1 belongs to no word
     wordless = [text for text,last in zip(tokens.texts, last_words) if last < 0]
     if wordless:
         warn(f"{len(wordless)} of {len(tokens)} captions have no words, such as {wordless[0]!r}; "
-             "they score 0 with every image")
+             f"{'they score 0 with every image' if scores_nothing else 'their scores say nothing'}")
 
 # %% ../../nbs/model/06_text.ipynb #aeacf53f
 TEXT_KINDS = ("bert","bigru","bilstm","bigru-mean")

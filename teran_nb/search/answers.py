@@ -28,7 +28,7 @@ from ..model.encoder import Encoder
 from ..model.presence import Presence, summed_words
 
 # %% ../../nbs/search/04_answers.ipynb #c0c760c8
-Asked = str|Encoded|Image|Path|PIL.Image.Image|Mapping # A sentence, its encoded row, or a picture; several of them with the weight of each
+Asked = str|Encoded|Image|Path|PIL.Image.Image|Mapping # A sentence or a picture, or its encoded row; several of them with the weight of each
 
 class Query(NamedTuple):
     "What is asked, as one caption."
@@ -57,6 +57,7 @@ def note(self:Query,
     if self.has_picture or not len(self.caption.words): return ""
     words = self.caption.words[0].texts
     if not words: return "This sentence has no word to search by; the order says nothing."
+    if self.unwanted is not None and len(self.unwanted.words): words = [*words,*self.unwanted.words[0].texts]
     notes = [] if model is None else [model.words_warning(words)]
     wanted,unwanted = split_without(self.caption.names[0])
     if unwanted: notes.append(f"To leave out what shows it: search “{wanted}”, with “{unwanted}” as the field or argument “without”.")
@@ -99,12 +100,16 @@ def _mix_captions(
 # %% ../../nbs/search/04_answers.ipynb #3e88a516
 _WITHOUT = .5 # Weight of what `without` names: with 1, its score reorders images that lack it anyway
 
+def _is_picture(asked): return isinstance(asked, (Image,Path,PIL.Image.Image)) or isinstance(asked, Encoded) and len(asked.images) > 0
+
 def encode_asked(
     model:Encoder|None, # None where sentences come encoded
     asked:Asked|Sequence[str], # A sentence, or several, or a picture
 ) -> Encoded:
     "What is asked, as captions; text that names a picture file is refused (ValueError)."
-    if isinstance(asked, Encoded): return asked if model is None else model.as_queries(asked)
+    if isinstance(asked, Encoded):
+        if model is not None: asked = model.as_queries(asked)
+        return _as_caption(asked) if _is_picture(asked) else asked
     if model is None:
         raise TypeError(f"without a model, images are asked by encoded sentences, not by {type(asked).__name__}; give `model.encode_captions([...])`")
     if isinstance(asked, (Path,PIL.Image.Image)): asked = as_images(asked)[0]
@@ -138,7 +143,7 @@ def as_query(
     if not wanted: raise ValueError("nothing is asked for, only what should not be shown; name something that should be")
     count = summed_words([caption for caption,_ in wanted], pooling or own_pooling)
     caption = _mix_captions(wanted, count) if isinstance(asked, Mapping) else wanted[0][0]
-    has_picture = any(isinstance(each, (Image,Path,PIL.Image.Image)) for each,weight in weighted if weight > 0)
+    has_picture = any(_is_picture(each) for each,weight in weighted if weight > 0)
     return Query(caption, _mix_captions(unwanted, count) if unwanted else None, pooling, sum(weight for _,weight in wanted), has_picture)
 
 # %% ../../nbs/search/04_answers.ipynb #ceccab51

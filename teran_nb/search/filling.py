@@ -59,6 +59,7 @@ class Index:
         self._candidates = 0
         self._names = None
         self._errors = [] # of the fits of new images
+        self.left_out = {} # files that the last `add` could not read, with the reason of each
         if model: self.require_model(model)
 
     @property
@@ -201,7 +202,7 @@ def add(self:Index,
         chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:_SAMPLE_IMAGES].sort().values.tolist()
         rows = list(dict.fromkeys([rows[i] for i in chosen] + rows))
     if not len(sentences) and isinstance(images, Collection): sentences = images.captions.texts
-    left_out = {}
+    left_out = self.left_out = {}
     self._errors = []
     count = before = len(self)
     with progress(desc="add images", total=len(rows), disable=not show_progress_bar, unit=" images") as bar:
@@ -220,7 +221,7 @@ def add(self:Index,
     self._names = None
     if left_out:
         name,reason = next(iter(left_out.items()))
-        warn(f"left out {len(left_out):,} images, such as {name}: {reason}")
+        warn(f"left out {len(left_out):,} images, all in `index.left_out`, such as {name}: {reason}")
     self._finish(sentences)
     self._fit_presence(images)
     return count - before
@@ -417,7 +418,7 @@ def _read(self:Index, image_ids, strict=False):
     for chunk in chunked(image_ids, 256): images |= {image.image_id: image for image in self.backend.read(chunk)}
     missing = [image_id for image_id in image_ids if image_id not in images]
     if missing and strict:
-        raise KeyError(f"{missing[0]!r} was deleted from {self.backend.place} meanwhile; search again, or open the index again")
+        raise KeyError(f"{missing[0]!r} is not in {self.backend.place}, or not any more; `index.names` has the names, or open the index again")
     return [images[image_id] for image_id in image_ids if image_id in images]
 
 @patch
@@ -450,10 +451,14 @@ def names(self:Index) -> list[str]:
     return self._names
 
 @patch
+def __contains__(self:Index, image_id:str) -> bool: return self.layout is not None and len(self.backend.read([image_id], False)) > 0
+
+@patch
 def __getitem__(self:Index,
-    i:int|slice|Sequence|np.ndarray, # A place in `names`, or several
-) -> Encoded: # One row for a number
+    i:int|str|slice|Sequence|np.ndarray, # A name, a place in `names`, or several places
+) -> Encoded: # One row for a name or a number
     "Some of the images, read into memory."
+    if isinstance(i, str): return self._encoded(self._read([i], strict=True))
     names = [self.names[row] for row in np.atleast_1d(row_numbers(i, len(self.names))).tolist()]
     return self._encoded(self._read(names, strict=True))
 
@@ -471,12 +476,23 @@ def rebuild(self:Index,
 # %% ../../nbs/search/05_filling.ipynb #b4f4d956
 @patch
 def delete(self:Index,
-    image_ids:str|Sequence[str], # Names of images; those that are not there do not matter
-) -> None:
+    image_ids:str|Sequence[str], # Names of images; of those that are not there a warning tells
+) -> int: # Images that were deleted
     "Delete images."
-    image_ids = [image_ids] if isinstance(image_ids, str) else list(image_ids)
-    if image_ids and self.layout: self.backend.remove(image_ids)
+    image_ids = [image_ids] if isinstance(image_ids, str) else list(dict.fromkeys(image_ids))
+    known = {image.image_id for chunk in chunked(image_ids, 10_000) for image in self.backend.read(chunk, False)} if self.layout else set()
+    if known: self.backend.remove(list(known))
+    if missing := [image_id for image_id in image_ids if image_id not in known]:
+        warn(f"{len(missing):,} of {len(image_ids):,} names are not in the index, such as {missing[0]!r}; `index.names` has those that are")
     self._names = None
+    return len(known)
+
+@patch
+def gone(self:Index) -> list[str]:
+    "Names of the images whose picture file is not on this machine any more, such as for `delete`."
+    def is_gone(image): return "path" in image.payload and not Path(image.payload["path"]).is_file()
+    names = self.names
+    return [image.image_id for chunk in chunked(names, 10_000) for image in self.backend.read(chunk, False) if is_gone(image)]
 
 # %% ../../nbs/search/05_filling.ipynb #11cc3ab5
 @patch

@@ -134,7 +134,7 @@ def load_data(
     elif several: collection = join_collections([load_data(each, missing=missing) for each in data])
     elif not path.exists():
         raise FileNotFoundError(f"there is no folder {path}; the workflow prepare makes one of pictures or features, "
-                                "or say data='scenes'")
+                                "or say data='scenes' or 'photos'")
     elif _has_any(path, "image_ids.bin", "offsets.bin"): # a feature store, which may be damaged
         if not captions: raise FileNotFoundError(f"{path} holds features, and captions.json is not there; name a captions file")
         collection = Collection(Features(path), read_captions(project_path(captions)), missing=missing, name=path.name)

@@ -287,7 +287,9 @@ def model_folders(
         if is_packaged: return [PACKAGED/typed_path] # a folder of data may have its name
         near = [project_path("runs")/typed_path,*(model.parent for model in sorted(path.glob("*/model")))]
         hint = next((f"; did you mean {p}?" for p in near if p != path and p.is_dir()), "")
-        raise FileNotFoundError(f"no model in {path}{hint or '; train one, or name another run, model or checkpoint'}")
+        ours = " and ".join(sorted(folder.name for folder in PACKAGED.iterdir() if (folder/"config.json").is_file()))
+        other = f"; train one, or name another run, model or checkpoint; with this library come {ours}"
+        raise FileNotFoundError(f"no model in {path}{hint or other}")
     folders = [member.folder/"model" for member in Run(path).members]
     missing = [folder.parent.name for folder in folders if not folder.is_dir()]
     if missing: raise FileNotFoundError(f"{path} is an ensemble whose {missing[0]} is not trained yet; resume it")

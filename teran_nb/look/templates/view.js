@@ -286,7 +286,7 @@ function shares(low, high, cell, count) {
   return parts.map(([i, length]) => [i, length / total]).filter(([, share]) => share > 0);
 }
 
-// From the lowest cosine of the word, transparent, to its highest, vermilion; the picture turns grey below it.
+// From the lowest cosine of the word, transparent, to its highest, vermilion, and paler for a weak word; the picture turns grey below it.
 function drawCloud(word) {
   const many = pair.regions > 100, on = spread ?? many, cloud = $("cloud");
   const shown = on && word !== undefined && pair.boxes && pair.regions > 0;
@@ -300,9 +300,10 @@ function drawCloud(word) {
   const {values, rows, columns, low, high} = pair.clouds.get(word);
   Object.assign(cloud, {width: columns, height: rows});
   const context = cloud.getContext("2d"), image = context.createImageData(columns, rows);
+  const opacity = 215 * clamp(strength(pair.top[word]), .25, 1);
   values.forEach((value, i) => {
     const share = high > low ? (value - low) / (high - low) : 1;
-    image.data.set([213, 94, 0, Number.isNaN(value) ? 0 : 215 * share], 4 * i);
+    image.data.set([213, 94, 0, Number.isNaN(value) ? 0 : opacity * share], 4 * i);
   });
   context.putImageData(image, 0, 0);
   $("spread-is").value = `${number(low)} to ${number(high)}`;
