@@ -271,6 +271,7 @@ def _show_words(self:Explorer):
     everywhere = finder.chosen_word and finder.everywhere
     _show_if(not finder.by_picture, self.words)
     _show_if(finder.chosen_word, self.edit_row)
+    _show_if(not finder.opened, self.everywhere, self.min_cosine) # they choose among results
     _show_if(everywhere and not finder.opened, self.regions)
     self.replacement.value = ""
     self.everywhere.value = finder.everywhere
