@@ -31,7 +31,7 @@ def _captions_digest(captions): return digest([captions.texts, captions.image_of
 class Relevance(MarkdownRepr):
     "Graded ground truth of a split, for NDCG."
     name:str # What it measures: `rouge`, `spice`, or a name of your own
-    values:np.ndarray # Relevance in [0,1], floats, `(captions, images)`; an array or a memory map
+    values:np.ndarray # Relevance in [0,1], or below 2 of `spice`, floats, `(captions, images)`; an array or a memory map
     source:str="" # Where it comes from, as shown
     fingerprint:str="" # SHA-256 of the captions it was computed from; empty where they are not known
     def __post_init__(self):
@@ -39,13 +39,14 @@ class Relevance(MarkdownRepr):
         if values.ndim != 2 or values.dtype not in (np.float16,np.float32,np.float64):
             raise ValueError(f"relevance {self.name} is {values.dtype} of shape {values.shape}; it must be float16, "
                              "float32 or float64 in the byte order of this machine, (captions, images)")
+        highest = 2 if self.name == "spice" else 1 # where the program finds several matches of one tuple
         for i in range(0, len(values), 512): # of a memory map, some rows at a time
             block = values[i:i+512]
-            outside = np.argwhere(~((block >= 0) & (block <= 1))) # a NaN is outside too
+            outside = np.argwhere(~((block >= 0) & (block <= highest))) # a NaN is outside too
             if len(outside):
                 row,column = outside[0]
                 raise ValueError(f"relevance {self.name} is {block[row,column]} in row {i+row}, column {column} (both from 0); "
-                                 "it must lie in [0,1]")
+                                 f"it must lie in [0,{highest}]")
         object.__setattr__(self, "values", values)
     def _repr_markdown_(self):
         captions,images = self.values.shape
@@ -181,7 +182,7 @@ def spice(
     captions:Captions, # The captions of a split
     tuples:Tuples|str|Path|None=None, # Their tuples, or a file of them; by default the original program parses them
     cache:str|Path|None=None, # Folder of the cached file; `relevance` in `cache_home()` by default
-) -> Relevance: # SPICE of every caption with every image, float32, memory-mapped, at most 1
+) -> Relevance: # SPICE of every caption with every image, float32, memory-mapped
     "SPICE relevance of a split, computed once."
     where = tuples if isinstance(tuples, (str,Path)) else "the tuples"
     if tuples is None: tuples = parse_tuples(captions, coco=True)
@@ -191,8 +192,8 @@ def spice(
         of_images = [tuples[texts] for texts in captions.texts_by_image()]
     fingerprint = _captions_digest(captions)
     key = digest([fingerprint, of_captions, of_images, sorted((word,sorted(s)) for word,s in tuples.synsets.items())])
-    path = user_path(cache or cache_home()/"relevance")/f"spice-v1-{key[:32]}.npy"
-    blocks = (np.minimum(b, 1).astype(np.float32) for b in spice_blocks(of_captions, of_images, tuples.synsets))
+    path = user_path(cache or cache_home()/"relevance")/f"spice-v2-{key[:32]}.npy"
+    blocks = (b.astype(np.float32) for b in spice_blocks(of_captions, of_images, tuples.synsets))
     values = _computed_once(path, (len(of_captions),len(of_images)), blocks)
     return Relevance("spice", values, "tuples of the split's captions", fingerprint)
 

@@ -203,7 +203,7 @@ class GPO(nn.Module):
         mask = length_mask(lengths)
         ranks = torch.arange(mask.shape[1], device=mask.device)[:,None]
         rates = torch.exp(-torch.arange(0, _GPO, 2, device=mask.device)*(math.log(10000)/_GPO))
-        encodings = torch.cat([(ranks*rates).sin(), (ranks*rates).cos()], 1)
+        encodings = torch.cat([(ranks*rates).sin(), (ranks*rates).cos()], 1).to(self.score.weight.dtype)
         of_each_set = encodings.expand(len(lengths), -1, -1)
         packed = pack_padded_sequence(of_each_set, lengths.cpu(), batch_first=True, enforce_sorted=False)
         states = pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0]
