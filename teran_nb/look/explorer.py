@@ -235,7 +235,7 @@ def _make_settings(self:Explorer):
     self.min_cosine = self._on_change(W.FloatSlider(
         0, min=0, max=1, step=.05, readout_format=".2f", continuous_update=False, description="Cosine at least (0: any)",
         tooltip="Of a result's best region with the chosen word; without one, the mean over all words",
-        style={"description_width": "150px"}, layout=W.Layout(width="370px", max_width="100%")), keep)
+        style={"description_width": "180px"}, layout=W.Layout(width="400px", max_width="100%")), keep)
     _show_if(len(finder.models) > 1, self.model, self.compared)
     _show_if(len(finder.splits) > 1, self.split)
     return _row(self.model, self.compared, self.pooling, self.split)

@@ -254,7 +254,7 @@ def _is_same_file(stored, image, is_of_collection):
         raise ValueError(f"the index holds image {name!r} of {path}, which is not there any more, so whether {given} is the same "
                          "picture is not known; bring it back, or replace it by update=True")
     if filecmp.cmp(path, given, shallow=False): return True
-    way = "name the file otherwise" if is_of_collection else f"give it as Image('a name', path=Path({str(given)!r}))"
+    way = "name the file otherwise" if is_of_collection else f"add the folder that holds both, or give it as Image('a name', path=Path({str(given)!r}))"
     raise ValueError(f"the index holds {path} as image {name!r}, and {given} is another picture of this name; "
                      f"{way}, or replace the first by update=True")
 
