@@ -150,15 +150,23 @@ def _write(self:Index, encoded, payloads):
 # %% ../../nbs/search/05_filling.ipynb #fd814ea1
 _Value = str|int|FiniteFloat|None
 
-def _read_columns(columns, count):
-    "Columns as lists that JSON can hold; a reserved name or another length than `count` is refused (ValueError)."
-    lists = {column: [plain_value(v) for v in plain_value(values)] for column,values in columns.items()}
+def _as_list(column, values, names):
+    "The value of each image; one value is that of all, and a mapping has the values of some by their names."
+    if isinstance(values, (str,int,float)): return [values]*len(names)
+    if not isinstance(values, Mapping): return [plain_value(v) for v in plain_value(values)]
+    if unknown := sorted(set(values) - set(names)):
+        raise ValueError(f"column {column!r} has a value for {unknown[0]!r}, and no image that is added has this name")
+    return [plain_value(values.get(name)) for name in names]
+
+def _read_columns(columns, names):
+    "Columns as lists that JSON can hold; a reserved name or another length than that of `names` is refused (ValueError)."
+    lists = {column: _as_list(column, values, names) for column,values in columns.items()}
     checked(lists, dict[str,list[_Value|list[_Value]]], "columns", "give text, numbers, None, or lists of these (0 and 1 for False and True)")
     for column,values in lists.items():
         if column in RESERVED: raise ValueError(f"column {column!r} belongs to the index; choose another name")
         if not column or '"' in column: raise ValueError(f"column {column!r}: a name has letters, and no quotation mark; choose another")
-        if len(values) != count:
-            raise ValueError(f"column {column!r} has {len(values)} values for {count} images; give one for each")
+        if len(values) != len(names):
+            raise ValueError(f"column {column!r} has {len(values)} values for {len(names)} images; give one for each, or those of some by name")
     return lists
 
 # %% ../../nbs/search/05_filling.ipynb #43f6a7a4
@@ -179,7 +187,7 @@ def _folders(image):
 @patch
 def add(self:Index,
     images:Encoded|Images, # Encoded images, or what the model takes: a folder of pictures, a collection, paths, pictures, regions
-    columns:Mapping|None=None, # Further columns, for `where`: a list, array or series with a value for each image
+    columns:Mapping|None=None, # Further columns, for `where`: a value for each image in a list, array or series; one for all; or a mapping by name
     update:bool=False, # Replace images that are there already, instead of leaving them out
     sentences:Sentences|Encoded=(), # Like those that will be asked, for the first stage; the collection's captions by default, and ours beside fewer than a hundred
     batch_size:int=256, # Images at a time
@@ -188,7 +196,7 @@ def add(self:Index,
     "Add images. When it was interrupted, the same call continues."
     images = self._addable(images)
     names = images.names if isinstance(images, Encoded) else getattr(images, "image_ids", None) or [x.id for x in images]
-    columns = _read_columns(columns or {}, len(names))
+    columns = _read_columns(columns or {}, names)
     most_common = Counter(names).most_common(1)
     if most_common and most_common[0][1] > 1:
         raise ValueError(f"two images are named {most_common[0][0]!r}; give each its own name")
