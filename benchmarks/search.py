@@ -124,7 +124,7 @@ def feature_maps(collection, extractor, folder):
 
 CHUNK = 2048 # Crops that are encoded, and kept, at once
 LARGEST = 2**20 # Crops that a file has room for
-HAS_BF16 = "avx512_bf16" in cpu_info() # a processor without it takes five times longer than in float32
+HAS_BF16 = "avx512_bf16" in cpu_info() # a processor without it is faster in float32
 
 def encoded_crops(args, maps, model, extractor_name):
     "Encoded crops in half precision, in files."

@@ -136,6 +136,16 @@ def test_a_word_is_spread_over_the_picture(five, offline, screens, tmp_path):
     assert page.locator("#cloud").is_visible() and page.locator("#stage").get_attribute("data-cloud") is not None
     page.screenshot(path=screens / "view-map.png", full_page=True)
     page.keyboard.press("Escape")
+    def darkest():
+        return page.evaluate("""(() => {
+            const copy = document.createElement("canvas").getContext("2d"), {width, height} = $("cloud");
+            Object.assign(copy.canvas, {width, height});
+            copy.drawImage($("cloud"), 0, 0);
+            return Math.max(...copy.getImageData(0, 0, width, height).data.filter((_, i) => i % 4 == 3));
+        })()""")
+    strong = darkest()
+    page.locator(".word").nth(0).hover()
+    assert strong == 215 and 215 * .25 - 1 < darkest() < 215 * .5, "a weak word's map is paler"
     page.mouse.move(5, 5)
     assert not page.locator("#cloud").is_visible()
     side = 24

@@ -4,6 +4,7 @@ Screenshots are kept in runs/screenshots, which is named at the end of the log.
 """
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -131,6 +132,8 @@ def test_type_click_hover(lab, browser, screens):
     lit = view.locator(".box[data-active=true]")
     assert lit.count() == 1 and f"region {lit.get_attribute('data-region')}" in word.get_attribute("aria-label")
     page.screenshot(path=screens / "explore-1280-view.png")
+    assert root.get_by_text("Find it in all pictures").is_hidden() and root.get_by_text("Cosine at least (0: any)").is_hidden(), "nothing to choose among"
+    assert root.locator("b", has_text=re.compile("^scene-")).is_visible()
     click_at_rest(root.get_by_role("button", name="Save this page"))
     root.get_by_text("saved:").wait_for()
     root.get_by_role("button", name="Back to the results").click()

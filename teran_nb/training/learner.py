@@ -394,7 +394,7 @@ def train_batch(self:Learner,
         for group in self.optimizer.param_groups: group["lr"] = rate*group["share"]
         accelerator.clip_grad_norm_(self.prepared.parameters(), config.max_grad_norm)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.prepared.zero_grad(set_to_none=True) # also of what the optimizer leaves as it is
     self.step += 1
 
 def _not_finite(problem, folder):

@@ -159,7 +159,7 @@ class PublishedNetwork(Network):
         if not text.config.thaw: text.network.learns = True # a frozen text encoder still has dropout,
         text.requires_grad_(True) # and its gradients count in the norm by which gradients are clipped
     @property
-    def unmoved_parts(self) -> list[nn.Module]: # A frozen text encoder, which the published optimizer leaves out
+    def unmoved_parts(self) -> list[nn.Module]: # A frozen text encoder, which the published optimizer leaves out, and whose gradients it never sets to 0
         is_frozen = self.config.reference is not None and not self.config.text.thaw
         return [part for part in (self.text,self.relate_words) if part is not None] if is_frozen else []
 
