@@ -262,6 +262,15 @@ def test_in_a_cell_the_frame_answers_and_hides_the_figure(offline, tmp_path):
     assert offline(tmp_path / "stripped.html").locator("img").is_visible()
 
 
+@pytest.mark.parametrize("is_light", ["true", "false"])
+def test_a_cell_has_the_colours_of_the_notebook(offline, tmp_path, is_light):
+    bundle = AlignmentView(pair(FIVE[0]))._repr_mimebundle_()["text/html"]
+    (tmp_path / "cell.html").write_text(f"<!DOCTYPE html><title>t</title><body data-jp-theme-light={is_light}>{bundle}</body>", encoding="utf8")
+    frame = offline(tmp_path / "cell.html", scheme="null").frame_locator("iframe")  # an emulated setting would hold in the frame too
+    paper = frame.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
+    assert paper == {"true": "rgb(255, 255, 255)", "false": "rgb(20, 23, 27)"}[is_light]
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     "A gallery site of the tiny world, by a model that was never trained."

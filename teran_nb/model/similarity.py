@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..core.packed import Packed, length_mask
 from ..core.config import one_of
+from ..core.processes import one_thread
 from ..core.show import progress
 from .alignment import POOLINGS, Pooling
 
@@ -262,13 +263,15 @@ def _sparse_backward(grad, wanted, regions, words, offsets, sum_over, memory):
     return result
 
 # %% ../../nbs/model/03_similarity.ipynb #981e2626
+_SMALL = 2**22 # With fewer products, several threads would mostly wait for each other
 _FEW = .1 # With a gradient at no more than this share of the pairs, `_sparse_backward` computes it
 
 class _SumOfMaxima(torch.autograd.Function):
     "The similarity matrix with its gradient."
     @staticmethod
     def forward(ctx, regions, words, region_offsets, word_offsets, sum_over, dtype, memory, show_progress_bar):
-        sim = _Forward(regions, words, region_offsets, word_offsets, sum_over, dtype, memory).run(show_progress_bar)
+        is_small = regions.numel()*len(words) < _SMALL
+        with one_thread(is_small): sim = _Forward(regions, words, region_offsets, word_offsets, sum_over, dtype, memory).run(show_progress_bar)
         ctx.save_for_backward(regions, words, region_offsets, word_offsets)
         ctx.settings = sum_over,dtype,memory
         return sim

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 import PIL.Image
 import torch
 from fastcore.basics import patch
@@ -209,6 +210,13 @@ class Hits(MarkdownRepr):
     ) -> int|None: # From 0; None where the image was not compared, or is not among the best
         "The rank of an image."
         return self._ranks.get(image_id)
+    def to_pandas(self) -> pd.DataFrame: # Columns `rank` from 1, `image`, `score`, and those of the user
+        "The hits as a table."
+        rows = []
+        for rank,(image_id,score) in enumerate(zip(self.ids, self.scores)):
+            own = {"rank": rank + 1, "image": image_id, "score": score}
+            rows.append({**own,**(self[rank].payload if self.row else {}),**own}) # a column of the user may have such a name
+        return pd.DataFrame(rows, columns=None if rows else ["rank","image","score"])
 
     def _repr_markdown_(self):
         rows = []
@@ -246,6 +254,11 @@ class Answers(MarkdownRepr):
             pairs = [(row_of[image_id],score) for image_id,score in zip(hits.ids, hits.scores) if image_id in row_of]
             if pairs: sim[[row for row,_ in pairs],j] = torch.tensor([score for _,score in pairs])
         return sim
+    def to_pandas(self) -> pd.DataFrame: # A column `sentence`, and those of `Hits.to_pandas`
+        "The hits of all sentences as a table."
+        tables = [hits.to_pandas() for hits in self.hits]
+        for sentence,table in zip(self.sentences, tables): table.insert(0, "sentence", sentence)
+        return pd.concat(tables, ignore_index=True)
 
     def _repr_markdown_(self):
         rows = []

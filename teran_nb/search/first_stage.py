@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ..core.files import digest_tensors
 from ..core.packed import Packed
+from ..core.processes import one_thread
 from ..model.alignment import POOLINGS
 from ..model.similarity import similarity
 
@@ -134,8 +135,9 @@ def sentence_vector(self:FirstStage,
     words:Tensor, # Words of the sentence, each times its weight, `(words, dim)`
 ) -> Tensor: # `(FIRST_DIM,)`
     "The vector of a sentence."
-    lengths = words.norm(dim=1, keepdim=True)
-    return (self(words/lengths.clamp(min=1e-12))*lengths).sum(0)
+    with one_thread():
+        lengths = words.norm(dim=1, keepdim=True)
+        return (self(words/lengths.clamp(min=1e-12))*lengths).sum(0)
 
 # %% ../../nbs/search/00_first_stage.ipynb #742ded71
 @patch

@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 
 from ..core.config import one_of, override, to_config, warn
 from ..core.files import digest, project_path, read_json, read_json_lines, require_space, user_path, write_json
-from ..core.processes import environment, git_commit_hash, keep_freed_memory, pick_device, seed_everything, training_threads
+from ..core.processes import environment, git_commit_hash, keep_freed_memory, one_thread, pick_device, seed_everything
 from ..core.show import LOG_SECONDS, MarkdownRepr, log_line, still_running
 from ..data.collection import Collection
 from ..data.provenance import provenance, save_provenance
@@ -183,6 +183,8 @@ def _begun_with(run, now):
     return before | changed
 
 # %% ../../nbs/training/04_runs.ipynb #20e58719
+_WIDE = 128 # Numbers of a vector from which several threads are faster than one
+
 def train(
     recipe:Recipe, # What to train
     data:Collection, # What to learn from, with the splits `train` and `val`
@@ -204,7 +206,7 @@ def train(
                          "processes=1, or let torchrun start a script of yours that defines it and calls train")
     device_now = pick_device(device)
     if device_now.type == "cpu": keep_freed_memory()
-    with training_threads(recipe.network.dim):
+    with one_thread(recipe.network.dim < _WIDE and "OMP_NUM_THREADS" not in os.environ):
         _record(recipe, data, folder, device_now, processes)
         run = Run(folder, data)
         if run.is_finished: return run
