@@ -73,8 +73,7 @@ def open_image(
     Image.init()
     formats = [name for name in _FORMATS if name in Image.OPEN]
     if isinstance(source, bytes): source = io.BytesIO(source)
-    with _LOCK, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _LOCK, warnings.catch_warnings(action="ignore"):
         limit = Image.MAX_IMAGE_PIXELS
         Image.MAX_IMAGE_PIXELS = None
         try:

@@ -149,13 +149,6 @@ def true_items(self:Finder) -> set[int]:
     return self.true_images(self.original) if self.original and self.edits <= 1 else set()
 
 # %% ../../nbs/look/04_finder.ipynb #cf1d31f5
-@contextmanager
-def _without_word_warnings():
-    "Silence the warnings about captions; the finder shows them beside the result."
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "(?s).*(captions are longer than|captions have no word)")
-        yield
-
 @patch
 def images(self:Finder,
     name:str, # Name of a shown model
@@ -173,7 +166,7 @@ def captions(self:Finder,
     name:str, # Name of a shown model
 ) -> Encoded:
     "All captions of the split as a model encodes them."
-    with _without_word_warnings():
+    with warnings.catch_warnings(action="ignore"): # what they say of captions stands beside the result
         return self.once(("captions",name), lambda: self.models[name].encode_captions(self.collection))
 
 # %% ../../nbs/look/04_finder.ipynb #63450e1a
@@ -247,7 +240,7 @@ def _ask(self:Finder, name):
         order = ranking(sims[None])[0]
         hits = Hits(order.tolist(), sims[order].tolist()) # captions are known by their rows: two may have one text
     else:
-        with _without_word_warnings(): asked = model.encode_captions([self.sentence])
+        with warnings.catch_warnings(action="ignore"): asked = model.encode_captions([self.sentence])
         presence = partial(self.once, ("presence",name), partial(self._find_presence, name))
         hits = ask_images(model, images, asked, 0, without=self.without, presence=presence, **self._ranking_options(name))[0]
         order = torch.tensor([self.collection.index[image_id] for image_id in hits.ids], dtype=torch.int64)

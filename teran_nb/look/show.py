@@ -272,10 +272,11 @@ def show_regions(
 ) -> Axes:
     "A picture with the boxes of its regions."
     regions = image.regions
-    ax = draw_picture(ax, *image_picture(image), regions.size)
+    ax = draw_picture(ax, *image_picture(image), None if regions is None else regions.size)
     _title(ax, image.id)
-    if regions.boxes is None:
-        badge_legend(ax, [], [f"{len(regions)} regions without boxes: their places are not known", image.credit])
+    if regions is None or regions.boxes is None:
+        why = "no regions" if regions is None else f"{len(regions)} regions without boxes: their places are not known"
+        badge_legend(ax, [], [why, image.credit])
         return ax
     order = _by_importance(regions)
     for x1,y1,x2,y2 in regions.boxes[order[k:]]:
@@ -296,6 +297,7 @@ def show_samples(
     n:int=8, # Number of images, evenly spread over the collection
 ) -> list[Axes]: # One axis per image
     "Pictures of a collection with the boxes of their regions."
+    if not len(collection): return empty_figure("no images")
     rows = evenly(range(len(collection)), n)
     with_boxes = "boxes" if collection.features.boxes is not None else "no boxes"
     title = f"{len(rows)} of {len(collection):,} images, {with_boxes} by {shortened(collection.features.extractor, 60)}"

@@ -142,8 +142,7 @@ def _asked_captions(model, texts, g):
     "Some of the captions, encoded, without those that have no words; and which images have each, `(captions, images)`."
     everything = [text for of_image in texts for text in of_image]
     chosen = [everything[k] for k in torch.randperm(len(everything), generator=g)[:_ASKED].tolist()]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore") # about words that the model does not know
+    with warnings.catch_warnings(action="ignore"): # about words that the model does not know
         captions = model.as_queries(model.encode_captions(chosen)).to("cpu") # as they are asked
     captions = captions[[j for j in range(len(captions)) if len(captions.parts[j])]]
     return captions,torch.tensor([[text in of_image for of_image in texts] for text in captions.names])

@@ -66,12 +66,11 @@ def note(self:Query,
 
 # %% ../../nbs/search/04_answers.ipynb #e018d346
 def _as_caption(
-    image:Encoded, # One row
+    images:Encoded, # One row or several
 ) -> Encoded:
-    "One encoded image as a caption, whose words are its regions."
-    n = len(image.parts.values)
-    texts = [f"region {i}" for i in range(n)]
-    return Encoded.of_captions(image.names, image.parts, [CaptionWords(texts, [(0,0)]*n, list(range(n)))], image.whole)
+    "Encoded images as captions, whose words are their regions."
+    words = [CaptionWords([f"region {i}" for i in range(n)], [(0,0)]*n, list(range(n))) for n in images.parts.lengths.tolist()]
+    return Encoded.of_captions(images.names, images.parts, words, images.whole)
 
 # %% ../../nbs/search/04_answers.ipynb #a7c0da14
 def _mix_captions(
@@ -256,9 +255,9 @@ class Answers(MarkdownRepr):
         return sim
     def to_pandas(self) -> pd.DataFrame: # A column `sentence`, and those of `Hits.to_pandas`
         "The hits of all sentences as a table."
-        tables = [hits.to_pandas() for hits in self.hits]
-        for sentence,table in zip(self.sentences, tables): table.insert(0, "sentence", sentence)
-        return pd.concat(tables, ignore_index=True)
+        tables = [hits.to_pandas().assign(sentence=sentence) for sentence,hits in zip(self.sentences, self.hits)]
+        table = pd.concat(tables, ignore_index=True)
+        return table[["sentence",*table.columns.drop("sentence")]]
 
     def _repr_markdown_(self):
         rows = []

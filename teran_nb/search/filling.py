@@ -152,8 +152,9 @@ _Value = str|int|FiniteFloat|None
 
 def _as_list(column, values, names):
     "The value of each image; one value is that of all, and a mapping has the values of some by their names."
-    if isinstance(values, (str,int,float)): return [values]*len(names)
-    if not isinstance(values, Mapping): return [plain_value(v) for v in plain_value(values)]
+    values = plain_value(values)
+    if values is None or isinstance(values, (str,int,float)): return [values]*len(names)
+    if not isinstance(values, Mapping): return [plain_value(v) for v in values]
     if unknown := sorted(set(values) - set(names)):
         raise ValueError(f"column {column!r} has a value for {unknown[0]!r}, and no image that is added has this name")
     return [plain_value(values.get(name)) for name in names]
@@ -361,8 +362,7 @@ def _sample_sentences(self:Index, sentences, regions):
         texts = texts + (known if len(known) >= 500 else ours)
     texts = list(dict.fromkeys(texts))
     chosen = torch.randperm(len(texts), generator=g)[:_SAMPLE_SENTENCES].tolist()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore") # about words that the model does not know
+    with warnings.catch_warnings(action="ignore"): # about words that the model does not know
         return self.model.encode_captions([texts[i] for i in chosen])
 
 # %% ../../nbs/search/05_filling.ipynb #600ae6c6
@@ -459,7 +459,7 @@ def names(self:Index) -> list[str]:
     return self._names
 
 @patch
-def __contains__(self:Index, image_id:str) -> bool: return self.layout is not None and len(self.backend.read([image_id], False)) > 0
+def __contains__(self:Index, image_id:str) -> bool: return len(self.backend.read([image_id], False)) > 0
 
 @patch
 def __getitem__(self:Index,
@@ -488,7 +488,7 @@ def delete(self:Index,
 ) -> int: # Images that were deleted
     "Delete images."
     image_ids = [image_ids] if isinstance(image_ids, str) else list(dict.fromkeys(image_ids))
-    known = {image.image_id for chunk in chunked(image_ids, 10_000) for image in self.backend.read(chunk, False)} if self.layout else set()
+    known = {image.image_id for chunk in chunked(image_ids, 10_000) for image in self.backend.read(chunk, False)}
     if known: self.backend.remove(list(known))
     if missing := [image_id for image_id in image_ids if image_id not in known]:
         warn(f"{len(missing):,} of {len(image_ids):,} names are not in the index, such as {missing[0]!r}; `index.names` has those that are")

@@ -50,7 +50,7 @@ class FirstStage(nn.Module):
     ):
         super().__init__()
         self.sentences = sentences
-        self.pooling = pooling if _adds_words(pooling) else "mrsw"
+        self.pooling = pooling # looked up when images come, since a user may register it after an index was opened
         self.whole = whole
         self.error = 0. # Error of the fit, root mean square over the sample's images
         self.project = nn.Linear(sentences.dim, FIRST_DIM - 1)
@@ -97,7 +97,7 @@ def learn(cls:FirstStage,
 @patch
 def word_scores(self:FirstStage, regions:Packed, words:Tensor) -> Tensor: # `(images, words)`
     "The score of each word alone with each image."
-    return similarity(regions, Packed(words, range(len(words) + 1)), self.pooling)
+    return similarity(regions, Packed(words, range(len(words) + 1)), self.pooling if _adds_words(self.pooling) else "mrsw")
 
 @patch
 def words(self:FirstStage,

@@ -153,6 +153,7 @@ def search(self:QdrantBackend, request:Request) -> list[StoredImage]:
 
 @patch
 def read(self:QdrantBackend, image_ids:Sequence[str], with_vectors:bool=True) -> list[StoredImage]:
+    if self.layout is None: return []
     points = self._retrieve([point_id(image_id) for image_id in image_ids], self._vectors(with_vectors))
     return [self._to_image(point, with_vectors) for point in points]
 
@@ -181,6 +182,7 @@ class EdgeBackend(QdrantBackend):
         folder:str|Path, # The folder of an index, an empty one, or one that is not there
     ):
         self.types = import_extra("qdrant_edge", "search")
+        self.number_range,self.has_regions = self.types.RangeFloat,self.types.HasVectorCondition("regions")
         self.folder = user_path(folder).resolve()
         self.place = str(folder)
         self.shard = None
@@ -190,10 +192,6 @@ class EdgeBackend(QdrantBackend):
         if self.folder.is_dir() and any(self.folder.iterdir()): self._open()
         elif self.folder.is_mount(): raise ValueError(f"{folder} is a mounted disk; name a folder in it, such as {self.folder/'index'}")
 
-    @property
-    def number_range(self) -> type: return self.types.RangeFloat
-    @property
-    def has_regions(self) -> Any: return self.types.HasVectorCondition("regions")
     def _is_one_of(self, ids) -> Any: return self.types.HasIdCondition(set(ids))
     def refresh(self, after:float=0) -> None: "No other process can have changed it."
     def close(self) -> None:

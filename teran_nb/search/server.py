@@ -37,6 +37,7 @@ class ServerBackend(QdrantBackend):
     ):
         qdrant_client = import_extra("qdrant_client", "search")
         self.types = qdrant_client.models
+        self.number_range,self.has_regions = self.types.Range,self.types.HasVectorCondition(has_vector="regions")
         self.place = f"collection {name!r} at {url}"
         self.name = name
         self.about_name = f"{name}.about"
@@ -48,10 +49,6 @@ class ServerBackend(QdrantBackend):
         self._read = 0. # when the layout was read
         self.refresh()
 
-    @property
-    def number_range(self) -> type: return self.types.Range
-    @property
-    def has_regions(self) -> Any: return self.types.HasVectorCondition(has_vector="regions")
     def _is_one_of(self, ids) -> Any: return self.types.HasIdCondition(has_id=ids)
     def close(self) -> None: self.client.close()
     def arrange(self) -> None:
