@@ -16,7 +16,7 @@ from huggingface_hub.constants import HF_HOME
 from PIL import Image
 
 from ..core.config import LeftOut, import_extra
-from ..core.files import atomic, cache_home, digest, reading, require_file
+from ..core.files import atomic, cache_home, digest, reading, require_file, user_path
 from .captions import image_name, split_name
 from .pictures import open_image, path_within, upright
 from .collection import Collection
@@ -104,6 +104,7 @@ def save_dataset(
     if not folder:
         folder = cache_home()/"datasets"/_dataset_key(dataset, [image,columns,ids,split,str(root),bad])
         if folder.is_dir(): return folder
+    folder,root = user_path(folder),user_path(root) if root else ""
     firsts = {} # image id to its first row: its place, its split and the checksum of its picture
     table = []
     left_out = LeftOut(folder, bad)
@@ -132,7 +133,7 @@ def save_dataset(
             raise ValueError(f"no row can be used, so {folder} was not written: {reason}")
         if table: pd.DataFrame(table).to_csv(tmp/"captions.csv", index=False)
     left_out.warn()
-    return Path(folder)
+    return folder
 
 def _dataset_key(dataset, how):
     "Name of the folder of a dataset that is read in this way."

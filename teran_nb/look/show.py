@@ -297,7 +297,6 @@ def show_samples(
     n:int=8, # Number of images, evenly spread over the collection
 ) -> list[Axes]: # One axis per image
     "Pictures of a collection with the boxes of their regions."
-    if not len(collection): return empty_figure("no images")
     rows = evenly(range(len(collection)), n)
     with_boxes = "boxes" if collection.features.boxes is not None else "no boxes"
     title = f"{len(rows)} of {len(collection):,} images, {with_boxes} by {shortened(collection.features.extractor, 60)}"

@@ -145,8 +145,7 @@ def evaluate(
     first = models[0]
     result = Evaluation(ranked, None, *encoded, sim, pair_scores=pair_scores, model=first)
     if len(models) > 1: return result
-    has_boxes = result.images.boxes is not None or collection.features.boxes is not None
-    if has_boxes and any(captions.links or ()):
+    if result.images.boxes is not None and any(captions.links or ()):
         result = replace(result, grounding=grounding(first.alignments(collection, *encoded), captions.links))
     if relations or "joint" in getattr(first, "heads", {}):
         result = replace(result, relation_metrics=relation_distances(first, collection, *encoded))

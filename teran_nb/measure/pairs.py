@@ -224,7 +224,8 @@ class WithoutContext(Encoder):
         for regions in [image.regions for image in images]:
             for i in range(len(regions)):
                 box = None if regions.boxes is None else regions.boxes[i:i+1]
-                alone.append(replace(regions, features=regions.features[i:i+1], boxes=box, classes=None, confidences=None))
+                views = None if regions.views is None else regions.views[i:i+1]
+                alone.append(replace(regions, features=regions.features[i:i+1], views=views, boxes=box, classes=None, confidences=None))
         encoded = self.model.encode_images(alone, show_progress_bar=show_progress_bar)
         offsets = np.cumsum([0,*region_counts(images)])
         return Encoded.of_images(images, Packed(encoded.parts.values, encoded.parts.offsets[offsets])) # without wholes

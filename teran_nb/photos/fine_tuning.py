@@ -102,7 +102,7 @@ def cells(self:TrainableBackbone) -> Patches:
     "The extractor of the cells or windows of its own map, by the present weights."
     self.backbone.device = next(self.network.parameters()).device
     kind = Windows if self.regions == "windows" else Patches
-    extractor = kind(MapConfig(), backbone=self.backbone)
+    extractor = kind(MapConfig(other_sizes=()), backbone=self.backbone) # the weights learned at one size
     extractor.name = self.extractor
     return extractor
 

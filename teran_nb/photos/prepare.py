@@ -349,6 +349,13 @@ def _make(sources, state, work, make_features, show_progress_bar):
     write_json(work/"collection.json", {"content": manifest, "self": digest(manifest)})
 
 # %% ../../nbs/photos/06_prepare.ipynb #34db920d
+def _has_same_images(sources, output):
+    "Whether the captions choose the images that a collection has features of."
+    if sources.features: return True # all of them are described
+    captions,_ = _read_captions(sources, find_pictures(sources.picture_folder, sources.bad, {}))
+    chosen = chosen_images(sources, captions.image_ids, captions.splits)
+    return {captions.image_ids[i] for i in chosen} == set(read_json(output/"stamps.json", dict))
+
 def prepare(
     sources:Sources, # What the collection is made from
     output:str|Path, # New folder of the collection
@@ -364,7 +371,7 @@ def prepare(
     state = _state(sources, extractor)
     if output.exists():
         before = _manifest_of(output).get("sources")
-        if before and before != state and before | {"caption_files": state["caption_files"]} == state:
+        if before and before != state and before | {"caption_files": state["caption_files"]} == state and _has_same_images(sources, output):
             # the captions file was corrected; the features are kept
             with locked(output): _make(sources, state, output, None, show_progress_bar)
         return _open_prepared(output, state)

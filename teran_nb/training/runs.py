@@ -81,9 +81,10 @@ class Run(MarkdownRepr):
     @property
     def _begun(self): return [run for run in self.members if (run.folder/"run.json").is_file()]
     @property
-    def is_finished(self) -> bool: # Whether all epochs of every model are done
+    def is_finished(self) -> bool: # Whether all epochs of every model are done, and what comes after them
         begun = self._begun
-        return len(begun) == self.recipe.members and all(run.history.is_finished(run.recipe.train) for run in begun)
+        if len(begun) < self.recipe.members or not all(run.history.is_finished(run.recipe.train) for run in begun): return False
+        return all((run.folder/"model/presence.json").is_file() for run in begun) # the last file
     @property
     def seconds(self) -> float: # Of training and validation, all members of an ensemble together
         return sum(epoch["seconds"] for run in self._begun for epoch in run.history.epochs)
@@ -246,10 +247,10 @@ def _own_provenance(model, train):
     return replace(record, extractor=extractor.name)
 
 def _save_presence(model, val):
-    "What the scores of a trained model say about absent things, beside its weights; nothing where `val` is too small to tell."
+    "What the scores of a trained model say about absent things, beside its weights; an empty list where `val` is too small to tell."
     with still_running("what scores say about absent things"):
         presence = fit_presence(model, model.encode_images(val).to("cpu"), val.captions)
-    if presence: write_json(model.folder/"presence.json", presence.values)
+    write_json(model.folder/"presence.json", presence.values if presence else [])
 
 def _starting_model(recipe, data, folder, resume):
     "The model before its first step: random weights, those of a trained run, or those of a published UNITER."
