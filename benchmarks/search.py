@@ -312,7 +312,8 @@ def show_recall(rows, ax):
     ax.set_yticks([v for v in RECALLS if v >= least - 5])
     ax.set_ylim(min(99, least - .5 - .15*(100 - least)), 100.1)
     ax.set_xscale("log")
-    ax.xaxis.set_major_locator(LogLocator(subs=(1,2,5)))
+    spent = [row["CPU ms"] for row in rows]
+    ax.xaxis.set_major_locator(LogLocator(subs=(1,2,5) if max(spent) > 5*min(spent) else range(1, 10)))
     for axis in (ax.xaxis,ax.yaxis): axis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter("{x:g}")
     ax.xaxis.set_major_formatter("{x:,.0f}")
